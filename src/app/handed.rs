@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use anteroom_config::{Address, Listen};
 use anteroom_http::ident::hex;
 use anteroom_proxy::serve::Listener;
-use anteroom_proxy::serve::listen::Inherited;
+use anteroom_proxy::serve::listen::InheritedSockets;
 use anteroom_proxy::serve::socket::Socket;
 use sha2::{Digest as _, Sha256};
 
@@ -33,7 +33,7 @@ const HASH: usize = 8;
 pub(super) struct HandedSockets {
     handed: Vec<(HandedSocket, Listener)>,
     /// Those that the service manager has opened.
-    inherited: Option<Inherited>,
+    inherited: Option<InheritedSockets>,
 }
 
 /// The name under which the service manager keeps a socket. It has the inode of the file of a Unix socket: where another
@@ -89,7 +89,7 @@ impl HandedSockets {
     /// here and there: they would be in the way of others, and clients would wait at them.
     pub(super) fn inherit(&mut self, listeners: &[Listen]) {
         let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
-        let mut inherited = Inherited::new(&names);
+        let mut inherited = InheritedSockets::new(&names);
         let passed = inherited.take_named(KEPT);
         self.inherited = Some(inherited);
         if !self.handed.is_empty() {

@@ -19,8 +19,8 @@ use anteroom_policy::login::LoginRules;
 use anteroom_policy::rate_limit::{RateLimitBuilder, RateLimitCounters};
 use anteroom_policy::route::{Route, Routes};
 use anteroom_proxy::{
-    CookieKinds, CookieRules, FragmentLimits, LearnSettings, Minted, OriginRules, ProxySettings,
-    PurgeMethod, PurgeToken, Rates, TokenFrom, Verifier, VisitorTokens,
+    CookieKinds, CookieRules, FragmentLimits, LearnSettings, OriginRules, ProxySettings,
+    PurgeMethod, PurgeToken, Rates, SessionCreation, TokenFrom, Verifier, VisitorTokens,
 };
 use anteroom_session::SessionCookie;
 
@@ -179,12 +179,12 @@ fn purge_method(plan: &Plan, purger: &Arc<Purger>) -> Option<PurgeMethod> {
     })
 }
 
-fn minted(session: &anteroom_config::SessionConfig) -> Option<Minted> {
+fn minted(session: &anteroom_config::SessionConfig) -> Option<SessionCreation> {
     let (true, [Pattern::Exact(name)]) = (session.mint, &session.cookies[..]) else {
         return None;
     };
     let cookie = our_cookie(name, session.cookie_lifetime, session);
-    Some(Minted { cookie, per_host: session.per_host })
+    Some(SessionCreation { cookie, per_host: session.per_host })
 }
 
 /// A cookie that the proxy sets.

@@ -10,7 +10,7 @@ use anteroom_cache::Pages;
 use anteroom_cache::fill::Filler;
 use anteroom_origin::Upstreams;
 use anteroom_proxy::serve::{
-    ConnectionContext, Current, Entrance, ReloadableContext, ThreadListener, serve,
+    ConnectionContext, Entrance, ReloadableContext, ServingContext, ThreadListener, serve,
 };
 use anteroom_proxy::{DetachedTasks, WorkerContext, keep_warm};
 use anteroom_rows::RowReader;
@@ -267,8 +267,12 @@ fn say_failure(ended: &Result<(), JoinError>) {
 }
 
 /// The context that serves clients.
-fn served_by(worker_context: Rc<WorkerContext>, live: &LiveConfig) -> Current {
-    Current { worker: worker_context, settings: live.connection, caps: Arc::clone(&live.caps) }
+fn served_by(worker_context: Rc<WorkerContext>, live: &LiveConfig) -> ServingContext {
+    ServingContext {
+        worker: worker_context,
+        settings: live.connection,
+        caps: Arc::clone(&live.caps),
+    }
 }
 
 /// Everything that a thread needs to answer requests.

@@ -38,7 +38,7 @@ pub(crate) enum Difference {
     /// Even when one visitor asks twice.
     Noise,
     /// In a way that time and chance explain as well as a cause.
-    Undecided(Missing),
+    Undecided(MissingEvidence),
     /// By something that is not known.
     Unexplained,
     /// By several causes, or by one of several that come together.
@@ -55,14 +55,14 @@ pub(crate) enum Difference {
 
 /// What a decision lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Missing {
+pub(crate) enum MissingEvidence {
     /// More answers to visitors who ask again.
     Answers,
     /// A visitor who asks again.
     Return,
 }
 
-impl Missing {
+impl MissingEvidence {
     /// The same in words.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
@@ -97,7 +97,7 @@ pub(crate) enum CookieEffect {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Explanation {
     Noise,
-    Undecided(Missing),
+    Undecided(MissingEvidence),
     /// It is no chance: these causes have to do with it, and do not explain it.
     Unknown(Vec<Cause>),
     Visitor,
@@ -245,7 +245,7 @@ impl<'s> Judgement<'s> {
             _ => false,
         };
         let left = self.explanations.iter().filter(|one| !is_keyed(one));
-        let crowded = self.is_crowded.then_some(Difference::Undecided(Missing::Answers));
+        let crowded = self.is_crowded.then_some(Difference::Undecided(MissingEvidence::Answers));
         let worst = left.map(Self::difference_of).max().max(crowded);
         let mut causes = self.causes();
         causes.retain(|cause| !keyed.contains(cause));
@@ -340,8 +340,10 @@ impl<'s> Judgement<'s> {
             Explanation::Causes(_)
             | Explanation::Visitor
             | Explanation::Unknown(_)
-            | Explanation::Undecided(Missing::Answers) => self.suspicion(place, column, known),
-            Explanation::Undecided(Missing::Return) => self
+            | Explanation::Undecided(MissingEvidence::Answers) => {
+                self.suspicion(place, column, known)
+            }
+            Explanation::Undecided(MissingEvidence::Return) => self
                 .suspicion(place, column, known)
                 .map(|found| found.max(CookieEffect::Unreturned)),
         });
@@ -509,8 +511,8 @@ fn without_cause(shown: &[Label], visitors: &[Label], times: &[u64]) -> Explanat
         return Explanation::Noise;
     }
     Explanation::Undecided(match again.differ + again.spans {
-        0 => Missing::Return,
-        _ => Missing::Answers,
+        0 => MissingEvidence::Return,
+        _ => MissingEvidence::Answers,
     })
 }
 

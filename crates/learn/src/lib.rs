@@ -39,4 +39,6 @@ pub use report::{
     ReportContext,
 };
 pub use sample::AnswerSeen;
-pub use state::{BodyPlace, ComparedAnswer, Learning, PageName, PageRequest, Predicted, Wanted};
+pub use state::{
+    AnswerNeeds, BodyPlace, ComparedAnswer, Learning, PageName, PageRequest, PredictedOutcome,
+};

@@ -177,7 +177,7 @@ mod tests {
     use super::*;
     use crate::{
         AnswerPieces, AnswerSeen, AnswerText, Causes, ComparedAnswer, Learning, PageName,
-        PageRequest, Predicted, QueryValues, Report, ReportContext,
+        PageRequest, PredictedOutcome, QueryValues, Report, ReportContext,
     };
 
     /// The lines that follow where each of these addresses of `/image` was asked for once, and answered so.
@@ -201,7 +201,7 @@ mod tests {
                 let values = QueryValues::of(key, Some(&query), &parameters);
                 PageName { host: String::new(), path: "/image".to_owned(), parameters, values }
             };
-            learning.asked(&request, Predicted::Fetch { is_seen: true }, name, Clone::clone);
+            learning.asked(&request, PredictedOutcome::Fetch { is_seen: true }, name, Clone::clone);
             let answer = AnswerSeen {
                 visitor,
                 renewed_known: 0,

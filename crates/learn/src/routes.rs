@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anteroom_telemetry::reason::Reason;
 
-use crate::simulated::Settled;
+use crate::simulated::VerdictEffect;
 
 /// The most routes that are told apart; requests of others are counted as [`OTHERS`].
 const ROUTES_MAX: usize = 200;
@@ -43,15 +43,15 @@ impl LearnedRoute {
         }
     }
 
-    pub(crate) fn settle(&mut self, settled: Settled) {
+    pub(crate) fn settle(&mut self, settled: VerdictEffect) {
         match settled {
-            Settled::Hits(requests) => self.hits += requests,
-            Settled::Refused(0, _) | Settled::Rescued(0) => {}
-            Settled::Rescued(requests) => {
+            VerdictEffect::Hits(requests) => self.hits += requests,
+            VerdictEffect::Refused(0, _) | VerdictEffect::Rescued(0) => {}
+            VerdictEffect::Rescued(requests) => {
                 self.fetches = self.fetches.saturating_sub(1);
                 self.hits += requests;
             }
-            Settled::Refused(requests, reason) => {
+            VerdictEffect::Refused(requests, reason) => {
                 self.fetches = self.fetches.saturating_sub(1);
                 self.refuse(reason, requests);
             }

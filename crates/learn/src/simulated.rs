@@ -55,7 +55,7 @@ pub(crate) enum FetchStep {
 
 /// What a verdict settles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Settled {
+pub(crate) enum VerdictEffect {
     /// So many requests would have been hits.
     Hits(u64),
     /// So many requests would have been forwarded for this reason; the one that fetched is the first of them.
@@ -110,7 +110,7 @@ impl SimulatedPage {
     }
 
     /// The answer was seen, and the page would be stored.
-    pub(crate) fn store(&mut self, key: PageKey, entry: Arc<Entry>) -> Settled {
+    pub(crate) fn store(&mut self, key: PageKey, entry: Arc<Entry>) -> VerdictEffect {
         self.entries.retain(|(known, _)| *known != key);
         if self.entries.len() == VARIANTS_MAX {
             self.entries.remove(0);
@@ -118,7 +118,7 @@ impl SimulatedPage {
         self.entries.push((key, entry));
         self.verdict = Some(PageVerdict::Stored);
         self.was_stored = true;
-        Settled::Hits(self.pending.take().map_or(0, |pending| pending.waiting))
+        VerdictEffect::Hits(self.pending.take().map_or(0, |pending| pending.waiting))
     }
 
     /// Whether a second user was given the same page.
@@ -133,29 +133,33 @@ impl SimulatedPage {
     }
 
     /// The answer was seen, and cannot be shared.
-    pub(crate) fn refuse(&mut self, reason: Reason) -> Settled {
+    pub(crate) fn refuse(&mut self, reason: Reason) -> VerdictEffect {
         self.entries.clear();
         self.verdict = Some(PageVerdict::Refused(reason));
         // Without a fetch under way, an earlier answer has settled it.
         let asked = self.pending.take().map_or(0, |pending| pending.waiting + 1);
-        Settled::Refused(asked, reason)
+        VerdictEffect::Refused(asked, reason)
     }
 
     /// The origin has failed: what is stored stays, and nothing is known of the page that was not known before.
     /// `is_rescued`: a stale page would have been served instead.
-    pub(crate) fn fail(&mut self, reason: Reason, is_rescued: bool) -> Settled {
+    pub(crate) fn fail(&mut self, reason: Reason, is_rescued: bool) -> VerdictEffect {
         let asked = self.pending.take().map_or(0, |pending| pending.waiting + 1);
-        if is_rescued { Settled::Rescued(asked) } else { Settled::Refused(asked, reason) }
+        if is_rescued {
+            VerdictEffect::Rescued(asked)
+        } else {
+            VerdictEffect::Refused(asked, reason)
+        }
     }
 
     /// An answer came that does not show what the fetch would get, such as a 304.
-    pub(crate) fn unseen(&mut self, renewed: impl Fn(&Entry) -> Entry) -> Settled {
+    pub(crate) fn unseen(&mut self, renewed: impl Fn(&Entry) -> Entry) -> VerdictEffect {
         match self.verdict {
             Some(PageVerdict::Stored) if !self.entries.is_empty() => {
                 self.renew(renewed);
-                Settled::Hits(self.pending.take().map_or(0, |pending| pending.waiting))
+                VerdictEffect::Hits(self.pending.take().map_or(0, |pending| pending.waiting))
             }
-            _ => Settled::Hits(0),
+            _ => VerdictEffect::Hits(0),
         }
     }
 

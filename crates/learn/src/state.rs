@@ -33,7 +33,7 @@ const BODIES_MAX: usize = 64;
 
 /// What the cache would have done with a request for a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Predicted {
+pub enum PredictedOutcome {
     /// It would have answered.
     Hit,
     /// It would have answered, and fetched the page again in the background. `is_seen`: as for a fetch.
@@ -82,7 +82,7 @@ pub struct PageRequest<'r> {
 
 /// What is wanted of the answer to a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct AnswerNeeds {
     /// Whether it tells what a fetch would get.
     pub verdict: bool,
     /// Whether it is compared with others.
@@ -340,23 +340,23 @@ impl Learning {
     pub fn asked(
         &self,
         request: &PageRequest<'_>,
-        predicted: Predicted,
+        predicted: PredictedOutcome,
         name: impl FnOnce(&RandomState) -> PageName,
         renewed: impl Fn(&Entry) -> Entry,
-    ) -> Wanted {
+    ) -> AnswerNeeds {
         let mut learned = self.learned();
         let learned = &mut *learned;
         let is_followed = learned.follows(&request.key);
         let route = learned.routes.of(request.route);
         route.requests += 1;
-        if let Predicted::Forward(reason) = predicted {
+        if let PredictedOutcome::Forward(reason) = predicted {
             route.refuse(reason, 1);
         }
         if !is_followed {
-            if !matches!(predicted, Predicted::Forward(_)) {
+            if !matches!(predicted, PredictedOutcome::Forward(_)) {
                 route.unfollowed += 1;
             }
-            return Wanted::default();
+            return AnswerNeeds::default();
         }
         let page = learned.pages.entry(request.key).or_insert_with(|| LearnedPage {
             name: name(&learned.key),
@@ -370,26 +370,27 @@ impl Learning {
         page.asked.1 = request.now.max(page.asked.1);
         page.requests += 1;
         match predicted {
-            Predicted::Hit => route.hits += 1,
-            Predicted::StaleHit { is_seen } => {
+            PredictedOutcome::Hit => route.hits += 1,
+            PredictedOutcome::StaleHit { is_seen } => {
                 route.hits += 1;
                 if !is_seen {
                     page.simulated.renew(&renewed);
                 }
             }
-            Predicted::Fetch { is_seen } => {
+            PredictedOutcome::Fetch { is_seen } => {
                 match page.simulated.fetch(request.now, is_seen, &renewed) {
                     FetchStep::Begun => route.fetches += 1,
                     FetchStep::Waits => {}
                     FetchStep::Refused(reason) => route.refuse(reason, 1),
                 }
             }
-            Predicted::Forward(_) => {}
+            PredictedOutcome::Forward(_) => {}
         }
-        let wanted = Wanted {
+        let wanted = AnswerNeeds {
             verdict: matches!(
                 predicted,
-                Predicted::Fetch { is_seen: true } | Predicted::StaleHit { is_seen: true }
+                PredictedOutcome::Fetch { is_seen: true }
+                    | PredictedOutcome::StaleHit { is_seen: true }
             ),
             comparison: request
                 .causes
@@ -505,7 +506,7 @@ mod tests {
         let (key, route) = (PageKey(key), Arc::from("default"));
         let request =
             PageRequest { key, route: &route, is_for_all: false, visitor: 1, causes: None, now: 1 };
-        let predicted = Predicted::Fetch { is_seen: true };
+        let predicted = PredictedOutcome::Fetch { is_seen: true };
         learning.asked(&request, predicted, |_| PageName::default(), Entry::clone);
         key
     }

@@ -99,7 +99,7 @@ pub struct WorkerContext {
 
 /// What is known about a request that has been admitted.
 #[derive(Clone)]
-pub(crate) struct Admitted {
+pub(crate) struct RequestFacts {
     /// The host, from the target or the `Host` field.
     pub(crate) host: Host,
     /// The site: the lower-case host, with the port unless it is the scheme's default.
@@ -116,7 +116,7 @@ pub(crate) struct Admitted {
     pub(crate) fields: FieldSet,
 }
 
-impl Admitted {
+impl RequestFacts {
     /// The target of a reference in a response to a request for `own`, if it is on the same site.
     pub(crate) fn same_site(&self, own: &str, location: &str) -> Option<String> {
         let (place, target) = resolve(own, location);
@@ -205,7 +205,7 @@ pub(crate) struct RequestContext<'a> {
     pub(crate) worker: &'a Rc<WorkerContext>,
     pub(crate) client: &'a Rc<Client>,
     pub(crate) head: &'a Parts,
-    pub(crate) admitted: &'a Admitted,
+    pub(crate) admitted: &'a RequestFacts,
     pub(crate) route: &'a Arc<CompiledRoute>,
     pub(crate) visitor: &'a Visitor,
     /// The visitor token of a visitor without a login, if there is one.
@@ -226,7 +226,7 @@ impl<'a> RequestContext<'a> {
         client: &'a Rc<Client>,
         (head, admitted, route, visitor): (
             &'a Parts,
-            &'a Admitted,
+            &'a RequestFacts,
             &'a Arc<CompiledRoute>,
             &'a Visitor,
         ),
@@ -352,13 +352,16 @@ impl RequestContext<'_> {
 pub(crate) fn route_of<'r>(
     worker: &'r WorkerContext,
     head: &Parts,
-    admitted: &Admitted,
+    admitted: &RequestFacts,
 ) -> (&'r Arc<CompiledRoute>, Option<Item>) {
     worker.settings.routes.find(&route_input(head, admitted))
 }
 
 /// A request as routes see it.
-pub(crate) fn route_input<'h>(head: &'h Parts, admitted: &'h Admitted) -> route::RouteInput<'h> {
+pub(crate) fn route_input<'h>(
+    head: &'h Parts,
+    admitted: &'h RequestFacts,
+) -> route::RouteInput<'h> {
     route::RouteInput {
         method: &head.method,
         host: &admitted.site,
@@ -390,7 +393,7 @@ impl RewrittenPath {
     pub(crate) fn input<'h>(
         &'h self,
         head: &'h Parts,
-        admitted: &'h Admitted,
+        admitted: &'h RequestFacts,
     ) -> (route::RouteInput<'h>, &'h str) {
         (route::RouteInput { path: &self.decoded, ..route_input(head, admitted) }, &self.sent)
     }
@@ -399,7 +402,7 @@ impl RewrittenPath {
 /// A request as the operator's texts see it.
 pub(crate) fn template_values<'h>(
     head: &'h Parts,
-    admitted: &'h Admitted,
+    admitted: &'h RequestFacts,
 ) -> route::TemplateValues<'h> {
     route::TemplateValues {
         scheme: admitted.scheme.as_str(),

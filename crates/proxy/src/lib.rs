@@ -51,7 +51,7 @@ use futures_util::FutureExt as _;
 use hyper::body::Incoming;
 
 use self::connection::client::Client;
-use self::connection::detached::{CancelOnDisconnect, Detached};
+use self::connection::detached::{CancelOnDisconnect, DetachedTask};
 use self::connection::tunnel::OpenedTunnel;
 use self::context::{Mode, RequestKind};
 use self::deliver::{field_rules, fragments};
@@ -62,8 +62,8 @@ use self::record::RequestRecord;
 use self::request_id::RequestId;
 use self::settle::visit;
 use self::settle::visitor_token::TokenContext;
-use self::stage::Reached;
-use self::stage::divert::Diverted;
+use self::stage::StageResult;
+use self::stage::divert::Diversion;
 use self::stage::receive::receive;
 use self::subrequests::FragmentRequests;
 use self::visitor_token::VisitorTokenState;
@@ -81,8 +81,8 @@ pub use self::deliver::client_response::{ClientResponse, StoredResponse};
 pub use self::explain::{Explanation, Question, QuestionError, explain, explain_for};
 pub use self::recompress::Recompressor;
 pub use self::settings::{
-    FragmentLimits, LearnSettings, Minted, OriginRules, ProxySettings, PurgeMethod, PurgeToken,
-    Rates, Verifier,
+    FragmentLimits, LearnSettings, OriginRules, ProxySettings, PurgeMethod, PurgeToken, Rates,
+    SessionCreation, Verifier,
 };
 pub use self::visitor_token::VisitorTokens;
 pub use self::warm::keep_warm;
@@ -104,7 +104,7 @@ pub async fn respond(
     }
     let (detached, inner) = (Rc::clone(&worker.detached), cancel.clone());
     let work = async move { carry_out(worker, client, request, &inner).await };
-    Detached::begin(&detached, cancel, work).await
+    DetachedTask::begin(&detached, cancel, work).await
 }
 
 /// The head of a request that hyper has read, and its body unless that has ended.
@@ -166,8 +166,8 @@ async fn answer(
         return Ok((Box::pin(mirrored).await.into(), None));
     }
     let mut identified = match stage::run(worker, client, received, Mode::Serve, record).await? {
-        Reached::Identified(identified) => identified,
-        Reached::Diverted(diverted) => {
+        StageResult::Identified(identified) => identified,
+        StageResult::Diverted(diverted) => {
             // PERF: boxed, as are other rare steps, so that the state of a common request stays small.
             let own = own_answer(worker, client, (diverted, body), token, record);
             let own = Box::pin(own).await?;
@@ -200,18 +200,20 @@ async fn answer(
 async fn own_answer(
     worker: &Rc<WorkerContext>,
     client: &Rc<Client>,
-    (diverted, body): (Diverted<'_>, RequestBody),
+    (diverted, body): (Diversion<'_>, RequestBody),
     visitor_token: &VisitorTokenState,
     record: &mut RequestRecord,
 ) -> Result<Response<Body>, Error> {
     match diverted {
-        Diverted::Challenge(text, request) => Ok(challenge::answer(text, &request, record)),
-        Diverted::Purge(method, request) => {
+        Diversion::Challenge(text, request) => Ok(challenge::answer(text, &request, record)),
+        Diversion::Purge(method, request) => {
             purge_method::answer(method, worker, client, &request, record).await
         }
-        Diverted::Redirect(redirect, request) => https_redirect::answer(redirect, &request, record),
-        Diverted::RouteRedirect(routed) => route_redirect::answer(&routed, record),
-        Diverted::Endpoint(request) | Diverted::No(request) => {
+        Diversion::Redirect(redirect, request) => {
+            https_redirect::answer(redirect, &request, record)
+        }
+        Diversion::RouteRedirect(routed) => route_redirect::answer(&routed, record),
+        Diversion::Endpoint(request) | Diversion::No(request) => {
             let call = endpoint::EndpointRequest { worker, client, request, visitor_token };
             endpoint::answer(&call, body, record).await
         }

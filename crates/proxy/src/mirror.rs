@@ -16,15 +16,15 @@ use super::plan::Facts;
 use super::record::RequestRecord;
 use super::source::learn::mirrored;
 use super::stage::decide::{Evaluation, LookupRules, facts};
-use super::stage::receive::Received;
-use super::stage::{self, Reached};
+use super::stage::receive::ReceivedRequest;
+use super::stage::{self, StageResult};
 use super::visitor_token::VisitorTokenState;
 
 /// Learns from a request, and answers it with 204.
 pub(super) async fn answer(
     worker: &Rc<WorkerContext>,
     client: &Rc<Client>,
-    received: Received,
+    received: ReceivedRequest,
     has_body: bool,
     record: &mut RequestRecord,
 ) -> Response<Body> {
@@ -32,7 +32,7 @@ pub(super) async fn answer(
     let token = VisitorTokenState::default();
     let mode = Mode::Peek { knows_address: true, visitor: None };
     let reached = stage::run(worker, client, received, mode, record).await;
-    if let Ok(Reached::Identified(identified)) = reached {
+    if let Ok(StageResult::Identified(identified)) = reached {
         let cx = identified.context(worker, client, &token, RequestKind::Page);
         // The other server may answer from rows, or serve what is stored: this one scores what its cache would do.
         let own = facts(&cx, identified.item(), has_body);

@@ -153,7 +153,7 @@ impl Recompressor {
         if !self.making().insert(name) {
             return;
         }
-        let begun = Started { recompressor: Arc::clone(self), name, _turn: turn };
+        let begun = RecompressionJob { recompressor: Arc::clone(self), name, _turn: turn };
         let (pages, page) = (Arc::clone(pages), Arc::clone(page));
         tokio::task::spawn_blocking(move || {
             let form = begun.recompressor.make(&pages, &page, coding);
@@ -191,13 +191,13 @@ impl Recompressor {
 }
 
 /// A form that is being made in the background.
-struct Started {
+struct RecompressionJob {
     recompressor: Arc<Recompressor>,
     name: (usize, Coding),
     _turn: OwnedSemaphorePermit,
 }
 
-impl Drop for Started {
+impl Drop for RecompressionJob {
     fn drop(&mut self) {
         self.recompressor.making().remove(&self.name);
     }

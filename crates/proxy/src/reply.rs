@@ -11,7 +11,7 @@ use super::deliver::own;
 use super::error::Error;
 use super::record::RequestRecord;
 use super::settle::effects::Effects;
-use super::settle::unanswered::Unanswered;
+use super::settle::unanswered_change::UnansweredChange;
 use super::stage::classify;
 use super::stage::decide::{Evaluation, LookupRules, facts};
 use super::{settle, source};
@@ -29,7 +29,7 @@ pub(super) async fn reply(
     let rules = if facts.learns { LookupRules::LEARN } else { LookupRules::LIVE };
     let mut evaluation = Evaluation::new(cx, facts, rules);
     let decision = evaluation.decide().await;
-    let unanswered = Unanswered::of(cx);
+    let unanswered = UnansweredChange::of(cx);
     settle::expect_log_in(cx);
     let answered = source::answer(cx, (decision, &evaluation), body, record).await;
     settle::expect_log_in(cx);

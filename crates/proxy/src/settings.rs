@@ -76,7 +76,7 @@ pub struct ProxySettings {
     /// The requests of the app that log in and out.
     pub watched: LoginRules,
     /// The sessions that the proxy creates at log-ins, if it creates any (`mint`).
-    pub minted: Option<Minted>,
+    pub minted: Option<SessionCreation>,
     /// The tokens of visitors without a login. With `None`, a cookie of that name has no meaning for the
     /// proxy.
     pub visitor_tokens: Option<VisitorTokens>,
@@ -150,7 +150,7 @@ pub struct Rates {
 
 /// The sessions that the proxy creates when the app names the user at a log-in.
 #[derive(Clone, Debug)]
-pub struct Minted {
+pub struct SessionCreation {
     /// The session cookie.
     pub cookie: SessionCookie,
     /// Whether a log-in is valid at its own host only. Otherwise it is valid at every host.

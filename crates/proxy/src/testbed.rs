@@ -22,13 +22,13 @@ use tokio_util::sync::CancellationToken;
 use super::connection::client::Client;
 use super::connection_state::ConnectionState;
 use super::context::{Mode, RequestContext, RequestKind, WorkerContext};
-use super::deliver::own::Settled;
+use super::deliver::own::SettledChanges;
 use super::error::Error;
 use super::record::RequestRecord;
 use super::settle::effects::Effects;
 use super::stage::decide::{Evaluation, LookupRules, facts};
-use super::stage::receive::Received;
-use super::stage::{self, Reached};
+use super::stage::receive::ReceivedRequest;
+use super::stage::{self, StageResult};
 use super::visitor_token::VisitorTokenState;
 use super::{plan, settle};
 
@@ -104,7 +104,8 @@ pub struct SettledResponse {
 pub async fn settled(worker: &Rc<WorkerContext>, request: &str, answer: &str) -> SettledResponse {
     with_context(worker, request, async |cx, _| {
         let effects = Effects::read(cx, StatusCode::OK, &fields(answer.lines()));
-        let Settled { cookie, has_filled_cart, .. } = settle::settle(cx, effects).await.unwrap();
+        let SettledChanges { cookie, has_filled_cart, .. } =
+            settle::settle(cx, effects).await.unwrap();
         let cookie = cookie.map(|line| line.to_str().unwrap().to_owned());
         SettledResponse { cookie, has_filled_cart }
     })
@@ -138,7 +139,7 @@ fn fields<'l>(lines: impl IntoIterator<Item = &'l str>) -> HeaderMap {
 async fn at_stage<T>(
     worker: &Rc<WorkerContext>,
     request: &str,
-    then: impl AsyncFnOnce(&Rc<Client>, &VisitorTokenState, Result<Reached<'_>, Error>) -> T,
+    then: impl AsyncFnOnce(&Rc<Client>, &VisitorTokenState, Result<StageResult<'_>, Error>) -> T,
 ) -> T {
     let head = Box::new(head(request));
     let entry = (Arc::default(), CancellationToken::new());
@@ -146,7 +147,7 @@ async fn at_stage<T>(
     let mut record = RequestRecord::of_part(&worker.telemetry, &client.state, &head.method);
     let token = VisitorTokenState::default();
     let now = (&token, unix_now());
-    let received = Received::of(&worker.settings, &client, head, (Some(0), false), now);
+    let received = ReceivedRequest::of(&worker.settings, &client, head, (Some(0), false), now);
     let reached = stage::run(worker, &client, received, Mode::Serve, &mut record).await;
     then(&client, &token, reached).await
 }
@@ -158,7 +159,7 @@ async fn with_context<T>(
     then: impl AsyncFnOnce(&RequestContext<'_>, Option<&Item>) -> T,
 ) -> T {
     at_stage(worker, request, async |client, token, reached| {
-        let Ok(Reached::Identified(identified)) = reached else { panic!("{request}") };
+        let Ok(StageResult::Identified(identified)) = reached else { panic!("{request}") };
         let cx = identified.context(worker, client, token, RequestKind::Page);
         then(&cx, identified.item()).await
     })

@@ -17,15 +17,15 @@ use anteroom_http::peer::Peer;
 use anteroom_telemetry::metrics::Count;
 use tokio_util::sync::CancellationToken;
 
-use super::connection::client::{Client, Secured};
+use super::connection::client::{Client, HandshakeResult};
 use super::connection_state::ConnectionState;
 use super::context::{AssumedVisitor, Mode, RequestKind, WorkerContext};
 use super::plan::{Decision, Facts};
 use super::record::RequestRecord;
 use super::source::cache::{WarmOutcome, warm};
 use super::stage::decide::{Evaluation, LookupRules, facts};
-use super::stage::receive::Received;
-use super::stage::{self, Reached};
+use super::stage::receive::ReceivedRequest;
+use super::stage::{self, StageResult};
 use super::visitor_token::VisitorTokenState;
 
 /// Carries out the recipes that wait, one after the other, until the proxy drains. `current` is the context that
@@ -66,13 +66,13 @@ async fn carry_out(worker: &Rc<WorkerContext>, request: &WarmRequest) -> WarmOut
     let WarmRequest { recipe, occasion } = request;
     let Some(head) = head(recipe) else { return WarmOutcome::Failed };
     // No address of a network is its own: it is no trusted proxy, and has no privileges.
-    let secured = recipe.is_https.then(Secured::default);
+    let secured = recipe.is_https.then(HandshakeResult::default);
     let state = ConnectionState::new();
     let entry = (Arc::default(), CancellationToken::new());
     let client = Client::entering(Peer::Carried(None), recipe.local, state, entry, secured);
     let token = VisitorTokenState::default();
     let mut record = RequestRecord::of_part(&worker.telemetry, &client.state, &head.method);
-    let received = Received::of(
+    let received = ReceivedRequest::of(
         &worker.settings,
         &client,
         Box::new(head),
@@ -83,7 +83,7 @@ async fn carry_out(worker: &Rc<WorkerContext>, request: &WarmRequest) -> WarmOut
     let mode = Mode::Peek { knows_address: false, visitor: Some(&stranger) };
     let reached = stage::run(worker, &client, received, mode, &mut record).await;
     // A page that the proxy answers itself, or refuses to a stranger, is not fetched for one.
-    let Ok(Reached::Identified(identified)) = reached else { return WarmOutcome::Failed };
+    let Ok(StageResult::Identified(identified)) = reached else { return WarmOutcome::Failed };
     let cx = identified.context(worker, &client, &token, RequestKind::Page);
     // A page is fetched also where a row answers in its place.
     let facts = Facts { row: None, ..facts(&cx, identified.item(), false) };

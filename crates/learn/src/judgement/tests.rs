@@ -8,7 +8,7 @@ use crate::pieces::{AnswerPieces, AnswerText};
 use crate::sample::{AnswerSeen, FieldNames};
 
 /// A request of a visitor: the language, and the cookies by place and value.
-type Asked<'a> = (u64, u32, &'a [(u8, u32)], &'a str);
+type SampleRequest<'a> = (u64, u32, &'a [(u8, u32)], &'a str);
 
 fn pieces_of(text: &str) -> AnswerPieces {
     let key = RandomState::with_seeds(1, 2, 3, 4);
@@ -18,7 +18,7 @@ fn pieces_of(text: &str) -> AnswerPieces {
     AnswerPieces::of(&key, &answer, None)
 }
 
-fn seen((visitor, language, cookies, _): &Asked<'_>) -> AnswerSeen {
+fn seen((visitor, language, cookies, _): &SampleRequest<'_>) -> AnswerSeen {
     let mut causes = Causes::default();
     causes.fields[0] = *visitor as u32 + 1;
     causes.fields[2] = *language;
@@ -34,7 +34,7 @@ fn seen((visitor, language, cookies, _): &Asked<'_>) -> AnswerSeen {
     }
 }
 
-fn sample(answers: &[Asked<'_>]) -> Sample {
+fn sample(answers: &[SampleRequest<'_>]) -> Sample {
     let mut sample = Sample::default();
     for asked in answers {
         sample.add(seen(asked), &pieces_of(asked.3), &PurgeSnapshot::default(), |_| true);
@@ -42,11 +42,11 @@ fn sample(answers: &[Asked<'_>]) -> Sample {
     sample
 }
 
-fn difference(answers: &[Asked<'_>]) -> Option<Difference> {
+fn difference(answers: &[SampleRequest<'_>]) -> Option<Difference> {
     Judgement::of(&sample(answers), |_| true, &FieldNames::new()).difference_beside(&[])
 }
 
-fn effect(answers: &[Asked<'_>], place: u8) -> Option<CookieEffect> {
+fn effect(answers: &[SampleRequest<'_>], place: u8) -> Option<CookieEffect> {
     let sample = sample(answers);
     let effects = Judgement::of(&sample, |_| true, &FieldNames::new()).effects(0);
     effects.iter().find(|(own, _)| *own == place).map(|(_, effect)| *effect)
@@ -54,7 +54,7 @@ fn effect(answers: &[Asked<'_>], place: u8) -> Option<CookieEffect> {
 
 /// Answers of visitors without cookies.
 fn plain(answers: &[(u64, &str)]) -> Option<Difference> {
-    let asked: Vec<Asked<'_>> =
+    let asked: Vec<SampleRequest<'_>> =
         answers.iter().map(|(visitor, text)| (*visitor, 0, &[][..], *text)).collect();
     difference(&asked)
 }
@@ -71,13 +71,13 @@ fn what_a_visitor_sees_again_and_others_do_not_is_the_visitors() {
     assert_eq!(plain(&[ann, bob, ann, bob]), Some(Difference::ByVisitor));
     assert!(matches!(plain(&[ann, bob, ann]), Some(Difference::Undecided(_))), "by chance?");
     let once = plain(&[ann, bob, (3, "Cid\nx")]);
-    assert_eq!(once, Some(Difference::Undecided(Missing::Return)), "each may be a nonce");
+    assert_eq!(once, Some(Difference::Undecided(MissingEvidence::Return)), "each may be a nonce");
 }
 
 #[test]
 fn a_page_that_was_changed_does_not_differ() {
     let changed = plain(&[(1, "old\nx"), (2, "old\nx"), (3, "new\nx"), (4, "new\nx")]);
-    assert_eq!(changed, Some(Difference::Undecided(Missing::Return)));
+    assert_eq!(changed, Some(Difference::Undecided(MissingEvidence::Return)));
     let again = plain(&[(1, "old\nx"), (2, "old\nx"), (2, "new\nx"), (4, "new\nx"), (5, "new\nx")]);
     assert_eq!(again, Some(Difference::Noise));
 }
@@ -85,11 +85,19 @@ fn a_page_that_was_changed_does_not_differ() {
 #[test]
 fn a_nonce_and_a_clock_are_noise() {
     let nonce = [(1, "n1\nx"), (2, "n2\nx"), (1, "n3\nx"), (2, "n4\nx")];
-    assert_eq!(plain(&nonce), Some(Difference::Undecided(Missing::Answers)), "or an edit of both");
+    assert_eq!(
+        plain(&nonce),
+        Some(Difference::Undecided(MissingEvidence::Answers)),
+        "or an edit of both"
+    );
     let more = [&nonce[..], &[(1, "n5\nx"), (2, "n6\nx")]].concat();
     assert_eq!(plain(&more), Some(Difference::Noise));
     let clock = plain(&[(1, "t1\nx"), (1, "t1\nx"), (2, "t2\nx"), (2, "t2\nx")]);
-    assert_eq!(clock, Some(Difference::Undecided(Missing::Return)), "the clock does not go back");
+    assert_eq!(
+        clock,
+        Some(Difference::Undecided(MissingEvidence::Return)),
+        "the clock does not go back"
+    );
 }
 
 #[test]
@@ -98,7 +106,11 @@ fn what_changes_for_all_visitors_at_once_again_and_again_is_a_clock() {
     let page: Vec<(u64, &str)> = (0..).zip(texts.iter().map(String::as_str)).collect();
     assert_eq!(plain(&page), Some(Difference::Noise));
     let once: Vec<(u64, &str)> = (0..).zip(texts[..6].iter().map(String::as_str)).collect();
-    assert_eq!(plain(&once), Some(Difference::Undecided(Missing::Return)), "an edit, or a country");
+    assert_eq!(
+        plain(&once),
+        Some(Difference::Undecided(MissingEvidence::Return)),
+        "an edit, or a country"
+    );
 }
 
 #[test]
@@ -133,7 +145,7 @@ fn a_believed_cause_explains_no_place_that_is_another_each_time() {
             (1 + n % 3, format!("{}\nYou are visitor {n}\nx", ["de", "en", "fr"][n as usize % 3]))
         })
         .collect();
-    let page: Vec<Asked<'_>> = (0..)
+    let page: Vec<SampleRequest<'_>> = (0..)
         .zip(&texts)
         .map(|(n, (language, text))| (n, *language, &[][..], text.as_str()))
         .collect();
@@ -152,7 +164,7 @@ fn a_page_with_more_places_than_are_compared_is_not_decided() {
         })
         .collect();
     let page: Vec<(u64, &str)> = (0..).zip(texts.iter().map(String::as_str)).collect();
-    assert!(plain(&page) >= Some(Difference::Undecided(Missing::Answers)));
+    assert!(plain(&page) >= Some(Difference::Undecided(MissingEvidence::Answers)));
 }
 
 #[test]
@@ -177,7 +189,7 @@ fn noise_of_few_values_is_no_difference_between_visitors() {
 
 #[test]
 fn a_page_that_differs_by_a_cookie_names_it() {
-    let once: [Asked<'_>; 4] = [
+    let once: [SampleRequest<'_>; 4] = [
         (1, 0, &[], "plain\nx"),
         (2, 0, &[(5, 1)], "dark\nx"),
         (3, 0, &[], "plain\nx"),
@@ -197,7 +209,7 @@ fn a_cookie_of_three_values_is_the_cause_whatever_each_visitor_has_beside_it() {
         [(1, "EUR\nx"), (2, "USD\nx"), (3, "GBP\nx"), (1, "EUR\nx"), (1, "EUR\nx"), (2, "USD\nx")];
     let cookies: Vec<[(u8, u32); 2]> =
         (0..24_u32).map(|n| [(3, values[n as usize % 6].0), (7, 100 + n)]).collect();
-    let page: Vec<Asked<'_>> = (0..24_u64)
+    let page: Vec<SampleRequest<'_>> = (0..24_u64)
         .map(|n| (n, n as u32 % 5, &cookies[n as usize][..], values[n as usize % 6].1))
         .collect();
     assert_eq!(difference(&page), Some(Difference::ByCookie(3)));
@@ -206,7 +218,7 @@ fn a_cookie_of_three_values_is_the_cause_whatever_each_visitor_has_beside_it() {
 
 #[test]
 fn a_language_is_the_cause_and_not_the_cookie_that_comes_with_most_of_it() {
-    let page: Vec<Asked<'_>> = (0..24_u64)
+    let page: Vec<SampleRequest<'_>> = (0..24_u64)
         .map(|n| {
             let language = [1, 2, 1, 1, 2, 3][n as usize % 6];
             let cookie: &[(u8, u32)] = if n % 4 == 0 { &[(3, 1)] } else { &[(3, 2)] };
@@ -219,7 +231,7 @@ fn a_language_is_the_cause_and_not_the_cookie_that_comes_with_most_of_it() {
 
 #[test]
 fn causes_that_always_change_together_are_both_named() {
-    let page: Vec<Asked<'_>> = (0..24_u64)
+    let page: Vec<SampleRequest<'_>> = (0..24_u64)
         .map(|n| match n % 3 {
             0 => (n, 1, &[(3, 1)][..], "de\nx"),
             _ => (n, 2, &[(3, 2)][..], "en\nx"),
@@ -231,7 +243,7 @@ fn causes_that_always_change_together_are_both_named() {
 
 #[test]
 fn a_change_in_between_does_not_hide_a_cause() {
-    let page: Vec<Asked<'_>> = (0..32_u64)
+    let page: Vec<SampleRequest<'_>> = (0..32_u64)
         .map(|n| {
             let text = match (n % 2, n < 16) {
                 (0, true) => "de\nold",
@@ -258,12 +270,12 @@ fn a_list_of_what_the_visitor_saw_before_is_no_noise() {
     let page: Vec<(u64, &str)> =
         page.iter().map(|(visitor, text)| (*visitor, text.as_str())).collect();
     let found = plain(&page);
-    assert!(found >= Some(Difference::Undecided(Missing::Answers)), "{found:?}");
+    assert!(found >= Some(Difference::Undecided(MissingEvidence::Answers)), "{found:?}");
 }
 
 #[test]
 fn a_cookie_without_effect_is_known_as_such() {
-    let page: Vec<Asked<'_>> = (0..12_u64)
+    let page: Vec<SampleRequest<'_>> = (0..12_u64)
         .map(|n| match n % 4 {
             0 => (n, 0, &[][..], "x"),
             1 => (n, 0, &[(5, 1)][..], "x"),
@@ -271,13 +283,13 @@ fn a_cookie_without_effect_is_known_as_such() {
         })
         .collect();
     assert_eq!(effect(&page, 5), Some(CookieEffect::Same));
-    let flag: [Asked<'_>; 2] = [(1, 0, &[], "x"), (2, 0, &[(5, 1)], "x")];
+    let flag: [SampleRequest<'_>; 2] = [(1, 0, &[], "x"), (2, 0, &[(5, 1)], "x")];
     assert_eq!(effect(&flag, 5), Some(CookieEffect::SameWithout));
 }
 
 #[test]
 fn a_nonce_that_was_seen_once_blames_no_cookie() {
-    let page: [Asked<'_>; 3] =
+    let page: [SampleRequest<'_>; 3] =
         [(1, 0, &[], "n1\nx"), (2, 0, &[(5, 1)], "n2\nx"), (3, 0, &[], "n3\nx")];
     assert_eq!(effect(&page, 5), Some(CookieEffect::Unreturned));
 }
@@ -286,7 +298,7 @@ fn a_nonce_that_was_seen_once_blames_no_cookie() {
 fn a_cookie_that_came_with_another_is_told_from_it() {
     let (first, both): (&[_], &[_]) = (&[(5, 1)], &[(0, 7), (5, 1)]);
     let other: &[(u8, u32)] = &[(0, 8), (5, 2)];
-    let round: [Asked<'_>; 5] = [
+    let round: [SampleRequest<'_>; 5] = [
         (1, 0, &[], "x"),
         (2, 0, first, "x"),
         (3, 0, both, "x\nAnn"),
@@ -301,7 +313,7 @@ fn a_cookie_that_came_with_another_is_told_from_it() {
 #[test]
 fn answers_that_come_later_have_room() {
     let mut sample = Sample::default();
-    let add = |sample: &mut Sample, asked: &Asked<'_>| {
+    let add = |sample: &mut Sample, asked: &SampleRequest<'_>| {
         if sample.wants(asked.0, &seen(asked).causes) {
             sample.add(seen(asked), &pieces_of(asked.3), &PurgeSnapshot::default(), |_| true);
         }
@@ -329,7 +341,7 @@ fn a_difference_that_nothing_says_is_found_among_many() {
     for round in 0..3_u64 {
         for visitor in 0..400_u64 {
             let text = if visitor % 3 == 0 { "CH\nx" } else { "DE\nx" };
-            let asked: Asked<'_> = (visitor, 1, &[], text);
+            let asked: SampleRequest<'_> = (visitor, 1, &[], text);
             let mut seen = seen(&asked);
             seen.causes.fields[0] = 1 + visitor as u32;
             if sample.wants(visitor, &seen.causes) {
@@ -337,7 +349,10 @@ fn a_difference_that_nothing_says_is_found_among_many() {
             }
         }
         let judged = Judgement::of(&sample, |_| true, &FieldNames::new()).difference_beside(&[]);
-        assert!(judged >= Some(Difference::Undecided(Missing::Answers)), "{round}: {judged:?}");
+        assert!(
+            judged >= Some(Difference::Undecided(MissingEvidence::Answers)),
+            "{round}: {judged:?}"
+        );
     }
     assert_eq!(
         Judgement::of(&sample, |_| true, &FieldNames::new()).difference_beside(&[]),

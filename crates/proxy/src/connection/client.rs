@@ -45,7 +45,7 @@ pub struct Client {
     /// The settings of the entry at which the connection came in.
     pub entry: Arc<ListenerRules>,
     /// The result of the TLS handshake; `None`: the connection is in clear text.
-    secured: Option<Rc<Secured>>,
+    secured: Option<Rc<HandshakeResult>>,
     /// The host of the last request.
     host: RefCell<HostMemo>,
     /// The forwarding fields of the last request.
@@ -56,7 +56,7 @@ pub struct Client {
 
 /// The result of a TLS handshake.
 #[derive(Debug, Default)]
-pub struct Secured {
+pub struct HandshakeResult {
     /// The server name that the client asked for, in lower case.
     pub server_name: Option<Box<str>>,
     /// The certificate that the client presented, verified.
@@ -88,7 +88,7 @@ impl Client {
         local: IpAddr,
         connection_state: Rc<ConnectionState>,
         (entry, outdated): (Arc<ListenerRules>, CancellationToken),
-        secured: Option<Secured>,
+        secured: Option<HandshakeResult>,
     ) -> Rc<Self> {
         Rc::new(Self {
             peer,
@@ -278,7 +278,7 @@ mod tests {
             let entry = (Arc::default(), outdated.clone());
             let peer = Peer::at([192, 0, 2, 1].into());
             let local = [127, 0, 0, 1].into();
-            let secured = Secured { expires, ..Secured::default() };
+            let secured = HandshakeResult { expires, ..HandshakeResult::default() };
             let client =
                 Client::entering(peer, local, ConnectionState::new(), entry, Some(secured));
             if is_outdated {

@@ -54,7 +54,7 @@ impl CancelOnDisconnect {
 }
 
 /// A request's work, which continues when this is dropped, unless it is tied to its client.
-pub(crate) struct Detached<T> {
+pub(crate) struct DetachedTask<T> {
     task: JoinHandle<T>,
     tie: CancelOnDisconnect,
     left: Rc<DetachedTasks>,
@@ -62,7 +62,7 @@ pub(crate) struct Detached<T> {
     has_left: Rc<Cell<bool>>,
 }
 
-impl<T: 'static> Detached<T> {
+impl<T: 'static> DetachedTask<T> {
     /// Starts the work.
     pub(crate) fn begin(
         left: &Rc<DetachedTasks>,
@@ -79,7 +79,7 @@ impl<T: 'static> Detached<T> {
     }
 }
 
-impl<T> Future for Detached<T> {
+impl<T> Future for DetachedTask<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
@@ -91,7 +91,7 @@ impl<T> Future for Detached<T> {
     }
 }
 
-impl<T> Drop for Detached<T> {
+impl<T> Drop for DetachedTask<T> {
     fn drop(&mut self) {
         if self.task.is_finished() {
             return;
@@ -137,7 +137,7 @@ mod tests {
             .run_until(async {
                 let left = Rc::new(DetachedTasks::default());
                 assert_eq!(
-                    Detached::begin(&left, CancelOnDisconnect::default(), async { 7 }).await,
+                    DetachedTask::begin(&left, CancelOnDisconnect::default(), async { 7 }).await,
                     7
                 );
                 let done = Rc::new(Cell::new(0));
@@ -145,11 +145,15 @@ mod tests {
                     .map(|_| {
                         let (open, gate) = oneshot::channel::<()>();
                         let done = Rc::clone(&done);
-                        drop(Detached::begin(&left, CancelOnDisconnect::default(), async move {
-                            if gate.await.is_ok() {
-                                done.update(|done| done + 1);
-                            }
-                        }));
+                        drop(DetachedTask::begin(
+                            &left,
+                            CancelOnDisconnect::default(),
+                            async move {
+                                if gate.await.is_ok() {
+                                    done.update(|done| done + 1);
+                                }
+                            },
+                        ));
                         open
                     })
                     .collect();

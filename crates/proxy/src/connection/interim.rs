@@ -24,9 +24,9 @@ use crate::connection_state::interim_queue::InterimQueue;
 const EACH_MAX: usize = 8;
 /// Passes on interim responses until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Open<'p>(&'p ConnectionState);
+pub(crate) struct InterimForwarder<'p>(&'p ConnectionState);
 
-impl Drop for Open<'_> {
+impl Drop for InterimForwarder<'_> {
     fn drop(&mut self) {
         self.0.hang_up();
     }
@@ -39,7 +39,7 @@ pub(crate) fn pass_on<'p>(
     connection_state: &'p Rc<ConnectionState>,
     version: Version,
     thread_metrics: &Arc<ThreadMetrics>,
-) -> Open<'p> {
+) -> InterimForwarder<'p> {
     let line = (version == Version::HTTP_11).then(InterimQueue::default);
     if let Some(line) = &line {
         connection_state.listen(line.clone());
@@ -58,7 +58,7 @@ pub(crate) fn pass_on<'p>(
         }
     });
     request.extensions_mut().insert(listener);
-    Open(connection_state)
+    InterimForwarder(connection_state)
 }
 
 /// The reason phrase of a status that is passed on. 100 concerns one connection only, and 101 ends HTTP

@@ -36,11 +36,11 @@ enum BodySource {
         left: Option<u64>,
     },
     Begun(Box<StartedBody>),
-    Filled(Box<dyn Filled>),
+    Filled(Box<dyn FilledPage>),
 }
 
 /// A page whose fragments are filled while it is sent.
-pub(crate) trait Filled: std::fmt::Debug {
+pub(crate) trait FilledPage: std::fmt::Debug {
     /// The next part to send to the client.
     fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>>;
 }
@@ -167,7 +167,7 @@ impl Body {
     }
 
     /// A page whose fragments are filled while it is sent.
-    pub(crate) fn filled(page: impl Filled + 'static) -> Self {
+    pub(crate) fn filled(page: impl FilledPage + 'static) -> Self {
         Self::new(BodySource::Filled(Box::new(page)))
     }
 

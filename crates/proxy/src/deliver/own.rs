@@ -21,7 +21,7 @@ use crate::error::Error;
 
 /// The settled changes that the response carries to the client.
 #[derive(Debug, Default)]
-pub(crate) struct Settled {
+pub(crate) struct SettledChanges {
     /// The cookie that begins or ends the session.
     pub(crate) cookie: Option<HeaderValue>,
     /// The item that was viewed, as the app states it.
@@ -36,7 +36,7 @@ pub(crate) async fn response(
     cx: &RequestContext<'_>,
     received: Response<OriginBody>,
     reason: Reason,
-    settled: Settled,
+    settled: SettledChanges,
 ) -> Result<Response<Body>, Error> {
     let status = received.status();
     let mut response = own(cx, received, &bypassed(reason));
@@ -46,7 +46,7 @@ pub(crate) async fn response(
     if has_body && let Err(BodyError::Origin(source)) = response.body_mut().begin().await {
         return Err(Error::BrokenOff { source, cookie: settled.cookie });
     }
-    let Settled { cookie, item, has_filled_cart } = settled;
+    let SettledChanges { cookie, item, has_filled_cart } = settled;
     if let Some(cookie) = cookie {
         response.headers_mut().append(SET_COOKIE, cookie);
         // The response belongs to one visitor: it is kept out of caches, whatever policy the app states.

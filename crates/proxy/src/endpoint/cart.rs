@@ -16,7 +16,7 @@ use serde_json::{Number, Value};
 use super::{EndpointAnswer, EndpointError, EndpointRequest, InCart};
 use crate::error::Error;
 use crate::settle::user_purge;
-use crate::settle::visitor_token::Unchanged;
+use crate::settle::visitor_token::CartChangeError;
 use crate::visitor::Visitor;
 
 /// The largest body of a change, in bytes.
@@ -94,9 +94,9 @@ pub(super) async fn change_without_login(
     let change = requested.map_or(CartChange::Empty, setting);
     match call.visitor_token.change_cart(&call.around(), visitor, &change).await {
         Ok(answer) => cart_answer(answer),
-        Err(Unchanged::Store(error)) => Err(error.into()),
-        Err(Unchanged::NotGiven) => Err(EndpointError::StoreAway),
-        Err(Unchanged::TooMany(retry)) => {
+        Err(CartChangeError::Store(error)) => Err(error.into()),
+        Err(CartChangeError::NotGiven) => Err(EndpointError::StoreAway),
+        Err(CartChangeError::TooMany(retry)) => {
             Err(EndpointError::TooMany(Error::TooMany { retry, has_body: false }))
         }
     }

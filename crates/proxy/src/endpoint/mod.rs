@@ -33,7 +33,7 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use crate::connection::client::Client;
-use crate::context::{Admitted, WorkerContext};
+use crate::context::{RequestFacts, WorkerContext};
 use crate::deliver::body::Body;
 use crate::deliver::headers;
 use crate::error::{Error, RETRY_SECONDS};
@@ -52,7 +52,7 @@ static RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resou
 const TOP_MAX: u32 = 25;
 
 /// The endpoint that a path names. A path that could be decoded to another path names none.
-fn endpoint_of(admitted: &Admitted, path: &str) -> Option<Endpoint> {
+fn endpoint_of(admitted: &RequestFacts, path: &str) -> Option<Endpoint> {
     let name = admitted.path.strip_prefix('/')?.strip_prefix(PREFIX)?.strip_prefix('/')?;
     let endpoint = match name {
         "me" => Endpoint::Me,
@@ -102,7 +102,7 @@ enum EndpointAnswer<'a> {
         items: Vec<InCart>,
     },
     Recent {
-        items: Vec<Viewed>,
+        items: Vec<ViewedItem>,
     },
     Top {
         items: Vec<ItemViews>,
@@ -119,7 +119,7 @@ struct InCart {
 }
 
 #[derive(Serialize)]
-struct Viewed {
+struct ViewedItem {
     item: String,
     viewed: f64,
 }
@@ -364,8 +364,9 @@ fn me(visitor: &Visitor) -> EndpointAnswer<'_> {
 }
 
 fn recent(items: Vec<(Item, f64)>) -> EndpointAnswer<'static> {
-    let items =
-        items.into_iter().map(|(item, viewed)| Viewed { item: item.as_str().to_owned(), viewed });
+    let items = items
+        .into_iter()
+        .map(|(item, viewed)| ViewedItem { item: item.as_str().to_owned(), viewed });
     EndpointAnswer::Recent { items: items.collect() }
 }
 

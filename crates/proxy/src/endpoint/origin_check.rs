@@ -5,14 +5,14 @@ use ::http::header::ORIGIN;
 use ::http::{HeaderMap, HeaderName, HeaderValue};
 use anteroom_http::host::{Host, Scheme};
 
-use crate::context::Admitted;
+use crate::context::RequestFacts;
 
 static SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Whether a request comes from the same origin: `Sec-Fetch-Site` is `same-origin`, or in its absence
 /// `Origin` equals the scheme and host of the request. A request with neither field, or with several
 /// values of one, fails the check.
-pub(super) fn is_same_origin(headers: &HeaderMap, admitted: &Admitted) -> bool {
+pub(super) fn is_same_origin(headers: &HeaderMap, admitted: &RequestFacts) -> bool {
     match only(headers, &SEC_FETCH_SITE) {
         RequestOrigin::One(site) => site == "same-origin",
         RequestOrigin::Several => false,

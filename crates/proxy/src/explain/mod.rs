@@ -45,10 +45,10 @@ use crate::context::{AssumedVisitor, Mode, RequestContext, RequestKind, WorkerCo
 use crate::deliver::headers;
 use crate::error::Error;
 use crate::record::RequestRecord;
-use crate::stage::Reached;
+use crate::stage::StageResult;
 use crate::stage::admit::AdmittedRequest;
-use crate::stage::divert::Diverted;
-use crate::stage::receive::Received;
+use crate::stage::divert::Diversion;
+use crate::stage::receive::ReceivedRequest;
 use crate::stage::url_pattern::path_digests;
 use crate::visitor_token::VisitorTokenState;
 
@@ -82,7 +82,7 @@ pub async fn explain_for(
     }
     let token = VisitorTokenState::default();
     let mut record = RequestRecord::of_part(&worker.telemetry, &client.state, &head.method);
-    let received = Received::of(
+    let received = ReceivedRequest::of(
         &worker.settings,
         &client,
         Box::new(head),
@@ -91,8 +91,8 @@ pub async fn explain_for(
     );
     let mode = Mode::Peek { knows_address: question.from.is_some(), visitor };
     let mut identified = match stage::run(worker, &client, received, mode, &mut record).await {
-        Ok(Reached::Identified(identified)) => identified,
-        Ok(Reached::Diverted(diverted)) => {
+        Ok(StageResult::Identified(identified)) => identified,
+        Ok(StageResult::Diverted(diverted)) => {
             explanation.divert(worker, &diverted);
             return Ok(explanation);
         }
@@ -272,20 +272,20 @@ impl Explanation {
     }
 
     /// Records a request that the proxy answers itself.
-    fn divert(&mut self, worker: &WorkerContext, diverted: &Diverted<'_>) {
+    fn divert(&mut self, worker: &WorkerContext, diverted: &Diversion<'_>) {
         match diverted {
-            Diverted::Purge(_, request) => {
+            Diversion::Purge(_, request) => {
                 self.look_at_request(worker, request);
                 let (reason, status) = (Reason::Method, CacheStatus::own(Reason::Method.as_str()));
                 self.settle(worker, ExplainedOutcome::Own, Some(reason), Some(&status));
                 "a purge, if the peer and the token are allowed to purge".clone_into(&mut self.why);
             }
-            Diverted::Redirect(_, request) => {
+            Diversion::Redirect(_, request) => {
                 self.look_at_request(worker, request);
                 self.settle(worker, ExplainedOutcome::Own, None, None);
                 "308: this listener redirects http to https".clone_into(&mut self.why);
             }
-            Diverted::RouteRedirect(routed) => {
+            Diversion::RouteRedirect(routed) => {
                 self.look_at_request(worker, routed.request());
                 self.settle(worker, ExplainedOutcome::Own, None, None);
                 let route = routed.route();
@@ -296,9 +296,9 @@ impl Explanation {
                     route.name
                 );
             }
-            Diverted::Challenge(_, request)
-            | Diverted::Endpoint(request)
-            | Diverted::No(request) => {
+            Diversion::Challenge(_, request)
+            | Diversion::Endpoint(request)
+            | Diversion::No(request) => {
                 self.look_at_request(worker, request);
                 self.own(worker, Reason::Endpoint, why(Reason::Endpoint));
             }

@@ -15,17 +15,17 @@ type PrintedLines = Vec<(&'static str, String)>;
 
 impl Display for Explanation {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} {}", Escaped(&self.method), Escaped(&self.url))?;
+        writeln!(f, "{} {}", EscapedText(&self.method), EscapedText(&self.url))?;
         let reason = self.reason.as_ref().map_or_else(String::new, |reason| format!(" ({reason})"));
-        writeln!(f, "{}{reason}: {}", verb(self.outcome), Escaped(&self.why))?;
+        writeln!(f, "{}{reason}: {}", verb(self.outcome), EscapedText(&self.why))?;
         if let Some(status) = &self.cache_status {
-            writeln!(f, "Cache-Status: {}", Escaped(status))?;
+            writeln!(f, "Cache-Status: {}", EscapedText(status))?;
         }
         let mut before = "";
         for (heading, line) in self.lines() {
             let blank = if before.is_empty() { "\n" } else { "" };
             let shown = if heading == before { "" } else { heading };
-            writeln!(f, "{blank}{shown:<INDENT$}{}", Escaped(&line))?;
+            writeln!(f, "{blank}{shown:<INDENT$}{}", EscapedText(&line))?;
             before = heading;
         }
         Ok(())
@@ -234,9 +234,9 @@ fn plural(count: usize, what: &str) -> String {
 }
 
 /// Text of foreign origin. Control characters are escaped, so that it cannot control the terminal.
-struct Escaped<'t>(&'t str);
+struct EscapedText<'t>(&'t str);
 
-impl Display for Escaped<'_> {
+impl Display for EscapedText<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         for c in self.0.chars() {
             if c.is_control() {

@@ -14,7 +14,7 @@ use anteroom_http::reference::{absolute, resolve};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-use crate::connection::client::{Client, Secured};
+use crate::connection::client::{Client, HandshakeResult};
 use crate::connection_state::ConnectionState;
 use crate::settings::ProxySettings;
 
@@ -110,7 +110,7 @@ impl Question {
         if proxy.is_some() && !headers.contains_key(&X_FORWARDED_PROTO) {
             headers.insert(&X_FORWARDED_PROTO, HeaderValue::from_static("https"));
         }
-        let secured = (is_https && settings.has_tls).then(Secured::default);
+        let secured = (is_https && settings.has_tls).then(HandshakeResult::default);
         if let (Some(from), true) = (self.from, proxy.is_some())
             && !headers.contains_key(&X_FORWARDED_FOR)
         {

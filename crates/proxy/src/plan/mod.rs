@@ -1,7 +1,7 @@
 //! What is done with a request that has been identified.
 //!
 //! [`plan`] is the one place where this is decided. It is pure: [`Facts`] is what the request and its
-//! route say, [`Known`] is what look-ups have answered so far, and the [`Step`] is the next look-up or
+//! route say, [`LookupAnswers`] is what look-ups have answered so far, and the [`Step`] is the next look-up or
 //! the [`Decision`]. `stage::decide` answers the look-ups. Serving carries a decision out, `explain`
 //! prints it, learn mode scores it, and warming uses it.
 
@@ -50,7 +50,7 @@ pub(crate) struct Facts<'a> {
 
 /// What look-ups have answered so far. `None`: not looked up.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct LookupAnswers {
     /// The row of the request.
     pub(crate) row: Option<Option<Arc<KeptRow>>>,
     /// Whether the item is among the most viewed ones.
@@ -101,29 +101,29 @@ pub(crate) enum LookupResult {
 /// A look-up whose answer the decision needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lookup {
-    /// [`Known::row`].
+    /// [`LookupAnswers::row`].
     Row,
-    /// [`Known::is_ranked`].
+    /// [`LookupAnswers::is_ranked`].
     Rank,
-    /// [`Known::is_static`].
+    /// [`LookupAnswers::is_static`].
     Static,
-    /// [`Known::memory`], for pages of this class.
+    /// [`LookupAnswers::memory`], for pages of this class.
     Memory(PageClass),
-    /// [`Known::marked_for_all`].
+    /// [`LookupAnswers::marked_for_all`].
     MarkForAll,
-    /// [`Known::store`].
+    /// [`LookupAnswers::store`].
     Store,
-    /// [`Known::public`].
+    /// [`LookupAnswers::public`].
     Public,
-    /// [`Known::marked`].
+    /// [`LookupAnswers::marked`].
     Mark,
-    /// [`Known::is_failing`], of the stale page that would be fetched under this key.
+    /// [`LookupAnswers::is_failing`], of the stale page that would be fetched under this key.
     Failing(PageKey),
-    /// [`Known::is_rare`].
+    /// [`LookupAnswers::is_rare`].
     Rare,
-    /// [`Known::loses_fields`].
+    /// [`LookupAnswers::loses_fields`].
     LostFields,
-    /// [`Known::as_it_came`].
+    /// [`LookupAnswers::as_it_came`].
     AsItCame,
 }
 
@@ -209,7 +209,7 @@ pub(crate) enum PageDecision {
 }
 
 /// Decides what is done with a request, or which look-up is needed next.
-pub(crate) fn plan(facts: &Facts<'_>, known: &Known) -> Step {
+pub(crate) fn plan(facts: &Facts<'_>, known: &LookupAnswers) -> Step {
     match decide(facts, known) {
         Ok(decision) => Step::Done(decision),
         Err(lookup) => Step::Need(lookup),
@@ -222,15 +222,15 @@ pub(crate) fn first_class(facts: &Facts<'_>) -> Option<PageClass> {
     if facts.row.is_some() || facts.learns {
         return None;
     }
-    page_class(facts, &Known::default()).ok()?.ok()
+    page_class(facts, &LookupAnswers::default()).ok()?.ok()
 }
 
 /// Why the cache may not serve the request at all, as far as look-ups have answered.
-pub(crate) fn barred(facts: &Facts<'_>, known: &Known) -> Option<Reason> {
+pub(crate) fn barred(facts: &Facts<'_>, known: &LookupAnswers) -> Option<Reason> {
     page_class(facts, known).ok()?.err()
 }
 
-fn decide(facts: &Facts<'_>, known: &Known) -> Result<Decision, Lookup> {
+fn decide(facts: &Facts<'_>, known: &LookupAnswers) -> Result<Decision, Lookup> {
     if facts.row.is_some()
         && let Some(row) = known.row.as_ref().ok_or(Lookup::Row)?
     {
@@ -275,7 +275,7 @@ fn decide(facts: &Facts<'_>, known: &Known) -> Result<Decision, Lookup> {
 /// Decides about a page that was looked up.
 fn weigh(
     facts: &Facts<'_>,
-    known: &Known,
+    known: &LookupAnswers,
     pages: PageClass,
     found: &LookupResult,
 ) -> Result<Decision, Lookup> {
@@ -341,7 +341,7 @@ fn weigh(
 
 /// Decides whether a page is fetched for the cache, or the request is sent as it came.
 fn fetch(
-    known: &Known,
+    known: &LookupAnswers,
     class: ShareClass,
     candidate: Option<StaleCandidate>,
     key: PageKey,
@@ -367,7 +367,10 @@ fn fetch(
 }
 
 /// The pages that may answer the request; the inner error is the reason why none may.
-fn page_class(facts: &Facts<'_>, known: &Known) -> Result<Result<PageClass, Reason>, Lookup> {
+fn page_class(
+    facts: &Facts<'_>,
+    known: &LookupAnswers,
+) -> Result<Result<PageClass, Reason>, Lookup> {
     if facts.is_upgrade && !fault!("upgrade") {
         return Ok(Err(Reason::Upgrade));
     }
@@ -403,7 +406,7 @@ fn page_class(facts: &Facts<'_>, known: &Known) -> Result<Result<PageClass, Reas
 
 /// Why a page that memory does not have is not looked up in the store. Another proxy may have stored the page
 /// since; it is found again when the mark ends, within two minutes.
-fn marked_for_all(facts: &Facts<'_>, known: &Known) -> Result<Option<Reason>, Lookup> {
+fn marked_for_all(facts: &Facts<'_>, known: &LookupAnswers) -> Result<Option<Reason>, Lookup> {
     if facts.is_head || facts.only_if_cached || facts.trusts_public {
         return Ok(None);
     }

@@ -79,8 +79,8 @@ fn facts() -> Facts<'static> {
 }
 
 /// Look-ups that find nothing.
-fn nothing() -> Known {
-    Known {
+fn nothing() -> LookupAnswers {
+    LookupAnswers {
         row: Some(None),
         is_ranked: Some(false),
         is_static: Some(false),
@@ -97,18 +97,18 @@ fn nothing() -> Known {
 }
 
 /// What memory finds.
-fn memory(found: LookupResult) -> Known {
-    Known { memory: Some(Some(found)), ..nothing() }
+fn memory(found: LookupResult) -> LookupAnswers {
+    LookupAnswers { memory: Some(Some(found)), ..nothing() }
 }
 
 /// What the store finds.
-fn store(found: LookupResult) -> Known {
-    Known { store: Some(found), ..nothing() }
+fn store(found: LookupResult) -> LookupAnswers {
+    LookupAnswers { store: Some(found), ..nothing() }
 }
 
 /// The look-ups that were needed and the decision, in words. `answers` is what each look-up finds.
-fn told(facts: &Facts<'_>, mut answers: Known) -> String {
-    let (mut known, mut told) = (Known::default(), String::new());
+fn told(facts: &Facts<'_>, mut answers: LookupAnswers) -> String {
+    let (mut known, mut told) = (LookupAnswers::default(), String::new());
     loop {
         let lookup = match plan(facts, &known) {
             Step::Done(decision) => {
@@ -168,7 +168,7 @@ fn take<T>(known: &mut Option<T>, answer: &mut Option<T>, name: &'static str) ->
     name
 }
 
-fn check(rows: Vec<(Facts<'_>, Known, &str)>) {
+fn check(rows: Vec<(Facts<'_>, LookupAnswers, &str)>) {
     for (number, (facts, answers, expected)) in rows.into_iter().enumerate() {
         let facts_shown = format!("{facts:?}");
         assert_eq!(told(&facts, answers), expected, "row {number}: {facts_shown}");
@@ -194,14 +194,14 @@ fn a_page_that_is_found_answers() {
 fn a_page_that_is_not_found_is_fetched_once_for_all() {
     let counted = Facts { counts_uses: true, ..facts() };
     let head = Facts { is_head: true, ..facts() };
-    let marked = || Known { marked: Some(Some(Reason::SetCookie)), ..nothing() };
-    let rare = || Known { is_rare: Some(true), ..nothing() };
-    let unproven = || Known { as_it_came: Some(Some(Reason::Unproven)), ..nothing() };
+    let marked = || LookupAnswers { marked: Some(Some(Reason::SetCookie)), ..nothing() };
+    let rare = || LookupAnswers { is_rare: Some(true), ..nothing() };
+    let unproven = || LookupAnswers { as_it_came: Some(Some(Reason::Unproven)), ..nothing() };
     check(vec![
         (facts(), nothing(), "memory mark-for-all store mark as-it-came -> fetch"),
         (
             facts(),
-            Known { store: Some(LookupResult::Absent { key: VARIANT }), ..unproven() },
+            LookupAnswers { store: Some(LookupResult::Absent { key: VARIANT }), ..unproven() },
             "memory mark-for-all store mark as-it-came -> as it came, unproven, of a variant",
         ),
         (head.clone(), nothing(), "memory store -> forward head"),
@@ -215,7 +215,7 @@ fn a_page_that_is_not_found_is_fetched_once_for_all() {
 
 #[test]
 fn a_page_that_no_visitor_can_share_is_not_looked_up_in_the_store() {
-    let marked = || Known { marked_for_all: Some(Some(Reason::Private)), ..nothing() };
+    let marked = || LookupAnswers { marked_for_all: Some(Some(Reason::Private)), ..nothing() };
     let login = Facts { access: Access::StaticOnly(Reason::Login), ..facts() };
     let public = Facts { trusts_public: true, ..facts() };
     let stored_only = Facts { only_if_cached: true, ..facts() };
@@ -230,8 +230,8 @@ fn a_page_that_no_visitor_can_share_is_not_looked_up_in_the_store() {
 
 #[test]
 fn a_stale_page_answers_while_it_is_renewed_or_the_origin_fails() {
-    let failing = |found| Known { is_failing: Some(true), ..store(found) };
-    let marked = |found| Known { marked: Some(Some(Reason::NoStore)), ..store(found) };
+    let failing = |found| LookupAnswers { is_failing: Some(true), ..store(found) };
+    let marked = |found| LookupAnswers { marked: Some(Some(Reason::NoStore)), ..store(found) };
     let head = Facts { is_head: true, ..facts() };
     check(vec![
         (
@@ -297,7 +297,7 @@ fn a_page_is_fetched_again_for_a_request_that_wants_a_fresher_one() {
         (facts(), memory(too_old(false)), "memory mark as-it-came -> fetch, of a variant"),
         (
             facts(),
-            Known { is_failing: Some(true), ..memory(too_old(true)) },
+            LookupAnswers { is_failing: Some(true), ..memory(too_old(true)) },
             "memory mark failing -> stale",
         ),
         (login, memory(too_old(true)), "static-anonymous memory -> forward request-directive"),
@@ -341,7 +341,7 @@ fn only_what_is_stored_answers_a_request_for_that() {
 fn the_first_reason_bars_the_cache_and_needs_no_further_look_up() {
     let barred = |reason| Facts { access: Access::Bypass(reason), ..facts() };
     let ranked = |facts| Facts { needs_rank: true, ..facts };
-    let in_top = || Known { is_ranked: Some(true), ..memory(fresh(CacheTier::Memory)) };
+    let in_top = || LookupAnswers { is_ranked: Some(true), ..memory(fresh(CacheTier::Memory)) };
     let switched = Facts { switched_off: Some(Reason::BypassSwitch), ..ranked(facts()) };
     check(vec![
         (Facts { is_upgrade: true, ..switched.clone() }, nothing(), "-> upgrade"),
@@ -363,7 +363,7 @@ fn a_row_answers_before_all_pages_and_whatever_bars_them() {
     let row = || Row::new("stock:tea").unwrap();
     let kept = KeptRow { json: Bytes::from_static(b"{}"), refreshed: None, tag: "\"a\"".into() };
     let kept = Arc::new(kept);
-    let stored = || Known { row: Some(Some(Arc::clone(&kept))), ..nothing() };
+    let stored = || LookupAnswers { row: Some(Some(Arc::clone(&kept))), ..nothing() };
     let of = |facts| Facts { row: Some(row()), ..facts };
     let missed = || memory(fresh(CacheTier::Memory));
     check(vec![
@@ -402,7 +402,7 @@ fn a_visitor_with_a_login_gets_what_is_static_by_proof_and_fills_nothing() {
 fn a_page_of_one_user_or_segment_needs_a_known_user() {
     let of = |class| Facts { access: Access::Shared(class), ..facts() };
     let known = |class| Facts { is_known_user: true, ..of(class) };
-    let loses = |found| Known { loses_fields: Some(true), ..found };
+    let loses = |found| LookupAnswers { loses_fields: Some(true), ..found };
     let (user, segment) = (ShareClass::User, ShareClass::Segment);
     let failing = store(stale(true, true, false));
     check(vec![
@@ -437,7 +437,7 @@ fn a_static_resource_needs_no_proof_of_its_segment() {
         may_be_static: true,
         ..facts()
     };
-    let kept = |found| Known { is_static: Some(true), ..found };
+    let kept = |found| LookupAnswers { is_static: Some(true), ..found };
     check(vec![
         (
             segment.clone(),
@@ -457,7 +457,7 @@ fn a_static_resource_needs_no_proof_of_its_segment() {
 fn a_page_that_the_origin_marks_public_is_also_for_visitors_without_a_login() {
     let trusting = || Facts { trusts_public: true, ..facts() };
     let of = |class| Facts { access: Access::Shared(class), ..trusting() };
-    let public = |found| Known { public: Some(found), ..nothing() };
+    let public = |found| LookupAnswers { public: Some(found), ..nothing() };
     check(vec![
         (trusting(), public(fresh(CacheTier::Memory)), "memory store public -> hit in memory"),
         (trusting(), public(unsuitable(Reason::Vary)), "memory store public -> forward vary"),

@@ -20,7 +20,7 @@ use super::proxy_protocol::{self, Header, ProxiedClient};
 use super::stream::ClientStream;
 use super::tls::{self, ClientTls, Protocol};
 use super::{http1, http2};
-use crate::connection::client::{Client, Secured};
+use crate::connection::client::{Client, HandshakeResult};
 use crate::connection_state::ConnectionState;
 
 /// The preface of HTTP/2 (RFC 9113 §3.4).
@@ -234,7 +234,7 @@ async fn read_proxy_header(
 /// A socket, the result of its handshake, its version, and the token that is cancelled when clients are
 /// asked for other certificates.
 type HandshakenSocket =
-    (TimedSocket<ClientStream>, Option<Secured>, Protocol, Option<CancellationToken>);
+    (TimedSocket<ClientStream>, Option<HandshakeResult>, Protocol, Option<CancellationToken>);
 
 /// Performs the handshake. The deadline of the first request's head is already running.
 async fn secure(

@@ -53,7 +53,7 @@ impl ConnectionContext {
 
 /// What serves the clients of a thread. A reload replaces it as a whole.
 #[derive(Debug)]
-pub struct Current {
+pub struct ServingContext {
     /// The context that answers requests.
     pub worker: Rc<WorkerContext>,
     /// The settings of each connection.
@@ -62,19 +62,19 @@ pub struct Current {
     pub caps: Arc<Caps>,
 }
 
-/// The [`Current`] context, until a reload replaces it.
+/// The [`ServingContext`], until a reload replaces it.
 #[derive(Debug)]
-pub struct ReloadableContext(RefCell<Current>);
+pub struct ReloadableContext(RefCell<ServingContext>);
 
 impl ReloadableContext {
     /// Serves clients with `current`.
     #[must_use]
-    pub fn new(current: Current) -> Self {
+    pub fn new(current: ServingContext) -> Self {
         Self(RefCell::new(current))
     }
 
     /// Installs `next`: it answers the next request of each connection.
-    pub fn replace(&self, next: Current) {
+    pub fn replace(&self, next: ServingContext) {
         self.0.replace(next);
     }
 

@@ -214,18 +214,18 @@ fn bind(address: SocketAddr, share: bool) -> io::Result<Socket> {
 }
 
 /// The listening sockets inherited from systemd, or from a parent that uses the same protocol.
-pub struct Inherited {
+pub struct InheritedSockets {
     sockets: ListenFd,
     names: Vec<String>,
 }
 
-impl fmt::Debug for Inherited {
+impl fmt::Debug for InheritedSockets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inherited").field("names", &self.names).finish_non_exhaustive()
+        f.debug_struct("InheritedSockets").field("names", &self.names).finish_non_exhaustive()
     }
 }
 
-impl Inherited {
+impl InheritedSockets {
     /// Those that the environment names (`LISTEN_FDS`, `LISTEN_PID`), with `names` (`LISTEN_FDNAMES`: joined
     /// by colons). To be called once, before there are threads: it removes the first two from the
     /// environment.

@@ -20,5 +20,5 @@ pub mod tls;
 
 pub use accept::{Entrance, serve};
 pub use caps::{Caps, Most};
-pub use context::{ConnectionContext, ConnectionSettings, Current, ReloadableContext};
+pub use context::{ConnectionContext, ConnectionSettings, ReloadableContext, ServingContext};
 pub use listen::{ConnectionRules, Listener, ThreadListener};

@@ -9,7 +9,7 @@ use anteroom_store::{CartAnswer, CartOwner, StoreError};
 use percent_encoding::percent_decode;
 
 use super::change::SessionChange;
-use super::visitor_token::{TokenContext, Unchanged};
+use super::visitor_token::{CartChangeError, TokenContext};
 use crate::context::RequestContext;
 
 static ITEM: HeaderName = HeaderName::from_static("anteroom-item");
@@ -92,9 +92,9 @@ async fn fill_without_login(
         Ok(CartAnswer::Changed(_)) => return Ok(true),
         Ok(CartAnswer::NotLoggedIn) => "the visitor is unknown",
         Ok(CartAnswer::Full) => "the cart is full",
-        Err(Unchanged::Store(error)) => return Err(error),
-        Err(Unchanged::TooMany(_)) => "the client's address has been given too many tokens",
-        Err(Unchanged::NotGiven) => "no token could be made",
+        Err(CartChangeError::Store(error)) => return Err(error),
+        Err(CartChangeError::TooMany(_)) => "the client's address has been given too many tokens",
+        Err(CartChangeError::NotGiven) => "no token could be made",
     };
     tracing::debug!(why, "the origin's Anteroom-Cart is ignored");
     Ok(false)

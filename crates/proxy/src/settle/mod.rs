@@ -15,7 +15,7 @@ mod purge_rules;
 mod session;
 mod session_cookies;
 mod session_end;
-pub(crate) mod unanswered;
+pub(crate) mod unanswered_change;
 pub(crate) mod user_purge;
 pub(crate) mod visit;
 pub(crate) mod visitor_token;
@@ -27,7 +27,7 @@ use anteroom_http::ident::Item;
 use self::change::{SessionChange, SessionEffect};
 use self::effects::Effects;
 use super::context::RequestContext;
-use super::deliver::own::Settled;
+use super::deliver::own::SettledChanges;
 use super::error::Error;
 
 /// An unsafe request is about to be sent, or was: the app may log in a visitor that is not known, in the store
@@ -42,7 +42,10 @@ pub(crate) fn expect_log_in(cx: &RequestContext<'_>) {
 }
 
 /// Carries out what a response means.
-pub(crate) async fn settle(cx: &RequestContext<'_>, effects: Effects) -> Result<Settled, Error> {
+pub(crate) async fn settle(
+    cx: &RequestContext<'_>,
+    effects: Effects,
+) -> Result<SettledChanges, Error> {
     let Effects { session, cart, item, voided, ends_own_pages, changed } = effects;
     let done = session_and_cart(cx, session, cart).await;
     session_cookies::void(cx, &voided).await;
@@ -60,7 +63,7 @@ pub(crate) async fn settle(cx: &RequestContext<'_>, effects: Effects) -> Result<
         None => {}
     }
     let (change, has_filled_cart) = done?;
-    Ok(Settled { cookie: change.cookie(), item, has_filled_cart })
+    Ok(SettledChanges { cookie: change.cookie(), item, has_filled_cart })
 }
 
 /// Writes the session, then the cart, because the cart belongs to the session that results. Returns

@@ -16,12 +16,16 @@ use super::session_end::end;
 use super::visitor_token::TokenContext;
 use crate::context::RequestContext;
 use crate::error::Error;
-use crate::settings::Minted;
+use crate::settings::SessionCreation;
 
 static LOGOUT: HeaderName = HeaderName::from_static("anteroom-logout");
 
 /// What the app states about the proxy's session. A log-out outweighs a log-in.
-pub(super) fn read(cx: &RequestContext<'_>, minted: &Minted, headers: &HeaderMap) -> SessionEffect {
+pub(super) fn read(
+    cx: &RequestContext<'_>,
+    minted: &SessionCreation,
+    headers: &HeaderMap,
+) -> SessionEffect {
     if headers.contains_key(&LOGOUT) && !fault!("logout") {
         return SessionEffect::LogOut;
     }

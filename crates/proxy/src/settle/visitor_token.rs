@@ -52,18 +52,18 @@ impl<'a> TokenContext<'a> {
     }
 
     /// Makes a new token and its cookie.
-    fn mint(&self) -> Result<NewToken, Unchanged> {
-        let tokens = self.tokens().ok_or(Unchanged::NotGiven)?;
-        let limit = tokens.limit.as_ref().ok_or(Unchanged::NotGiven)?;
+    fn mint(&self) -> Result<NewToken, CartChangeError> {
+        let tokens = self.tokens().ok_or(CartChangeError::NotGiven)?;
+        let limit = tokens.limit.as_ref().ok_or(CartChangeError::NotGiven)?;
         if let Err(retry) = limit.take(RateKey::at(self.address.unwrap_or(NOWHERE))) {
             self.worker.thread_metrics.count(Count::VisitorTokensRefused);
-            return Err(Unchanged::TooMany(retry));
+            return Err(CartChangeError::TooMany(retry));
         }
-        let minted = Token::mint().map_err(|_| Unchanged::NotGiven)?;
+        let minted = Token::mint().map_err(|_| CartChangeError::NotGiven)?;
         let cookie = tokens.cookie.set(&minted, self.scheme == Scheme::Https);
         Ok(NewToken {
             token: VisitorToken::of(&minted),
-            cookie: cookie.ok_or(Unchanged::NotGiven)?,
+            cookie: cookie.ok_or(CartChangeError::NotGiven)?,
         })
     }
 
@@ -81,7 +81,7 @@ struct NewToken {
 
 /// Why a cart was not changed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Unchanged {
+pub(crate) enum CartChangeError {
     /// The address was given too many tokens. The next one is available after this time.
     #[error("too many tokens for one address")]
     TooMany(Duration),
@@ -133,12 +133,12 @@ impl VisitorTokenState {
         let begun = async {
             let new = around.mint()?;
             around.worker.store.begin_visitor(&new.token, item, around.now).await?;
-            Ok::<NewToken, Unchanged>(new)
+            Ok::<NewToken, CartChangeError>(new)
         };
         match begun.await {
             Ok(new) => self.give(around, new),
             Err(error) => {
-                if matches!(error, Unchanged::Store(_)) {
+                if matches!(error, CartChangeError::Store(_)) {
                     around.tokens().inspect(|tokens| tokens.rest());
                 }
                 tracing::debug!(%error, "a visitor gets no token");
@@ -160,7 +160,7 @@ impl VisitorTokenState {
         around: &TokenContext<'_>,
         visitor: &Visitor,
         change: &CartChange,
-    ) -> Result<CartAnswer, Unchanged> {
+    ) -> Result<CartAnswer, CartChangeError> {
         let (store, now) = (&around.worker.store, around.now);
         if let Some(token) = self.token(visitor) {
             let answer =

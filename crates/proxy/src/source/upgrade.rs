@@ -31,7 +31,7 @@ use crate::error::Error;
 use crate::origin_request;
 use crate::record::RequestRecord;
 use crate::stage::classify::OwnRequest;
-use crate::stage::detect_upgrade::{Extended, requested_protocol};
+use crate::stage::detect_upgrade::{ExtendedConnect, requested_protocol};
 
 /// Reserves a place for one more tunnel, in total and for the client's address. A client without an
 /// address is not counted by address, and neither is a trusted proxy that does not name its client.
@@ -76,7 +76,8 @@ pub(crate) async fn answer(
     let answer = sent.inspect_err(|error| cx.set_reached(error.may_have_reached()))?;
     record.origin_answered();
     record.outcome(Outcome::Bypass, Some(Reason::Upgrade));
-    let stream = cx.head.extensions.get::<Extended>().map(|Extended(stream)| stream.clone());
+    let stream =
+        cx.head.extensions.get::<ExtendedConnect>().map(|ExtendedConnect(stream)| stream.clone());
     match answer {
         // Over HTTP/2, a 2xx response would mean that the tunnel is open (RFC 8441 §5).
         Upgraded::Http(came) if stream.is_some() && came.response.status().is_success() => {

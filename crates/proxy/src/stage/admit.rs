@@ -13,9 +13,9 @@ use anteroom_http::host::BadHost;
 use anteroom_http::{cdn_loop, cookie, forwarded, hop, path};
 use anteroom_policy::admin::DASHBOARD_COOKIE;
 
-use super::receive::Received;
+use super::receive::ReceivedRequest;
 use crate::connection::client::Client;
-use crate::context::{Admitted, Mode};
+use crate::context::{Mode, RequestFacts};
 use crate::error::Error;
 use crate::record::RequestRecord;
 use crate::settings::ProxySettings;
@@ -29,18 +29,18 @@ pub(crate) struct AdmittedRequest {
     pub(crate) has_body: bool,
     /// Unix time in seconds.
     pub(crate) now: f64,
-    pub(crate) admitted: Box<Admitted>,
+    pub(crate) admitted: Box<RequestFacts>,
 }
 
 /// Admits a request, or returns the error that refuses it.
 pub(crate) fn admit(
     settings: &ProxySettings,
     client: &Client,
-    received: Received,
+    received: ReceivedRequest,
     mode: Mode<'_>,
     record: &mut RequestRecord,
 ) -> Result<AdmittedRequest, Error> {
-    let Received { mut head, length, has_body, address, now } = received;
+    let ReceivedRequest { mut head, length, has_body, address, now } = received;
     record.set_client_address(address);
     let is_denied = mode.knows_address() && !settings.allowed_addresses.may_come(address);
     if is_denied && !fault!("list") {
@@ -66,7 +66,7 @@ fn check(
     client: &Client,
     head: &mut Parts,
     (address, length): (Option<IpAddr>, Option<u64>),
-) -> Result<Admitted, Error> {
+) -> Result<RequestFacts, Error> {
     if head.method == Method::CONNECT {
         return Err(Error::BadRequest("CONNECT is not for this server"));
     }
@@ -123,7 +123,7 @@ fn check(
     let path = path::decoded(head.uri.path())
         .map_or_else(|| Cow::Borrowed(head.uri.path()), Cow::Owned)
         .into_owned();
-    Ok(Admitted { by_proxy, host, site, scheme, address, path, fields })
+    Ok(RequestFacts { by_proxy, host, site, scheme, address, path, fields })
 }
 
 /// The size of a list of fields as HTTP/2 counts it (RFC 9113 §6.5.2), in bytes.

@@ -10,7 +10,7 @@ use anteroom_http::upgrade::{self, UpgradeProtocol};
 
 /// Marks a request that was an extended CONNECT for WebSocket, and holds the stream that it arrived on.
 #[derive(Clone)]
-pub(crate) struct Extended(pub(crate) OnUpgrade);
+pub(crate) struct ExtendedConnect(pub(crate) OnUpgrade);
 
 /// Rewrites an extended CONNECT for WebSocket as an HTTP/1.1 handshake, with a key that the proxy makes
 /// up. Any other CONNECT stays as it is.
@@ -23,7 +23,7 @@ pub(crate) fn normalise(head: &mut Parts) {
         return;
     }
     let Some(stream) = head.extensions.remove::<OnUpgrade>() else { return };
-    head.extensions.insert(Extended(stream));
+    head.extensions.insert(ExtendedConnect(stream));
     head.method = Method::GET;
     head.headers.insert(SEC_WEBSOCKET_KEY, upgrade::websocket_key(fastrand::u128(..)));
 }
@@ -31,7 +31,7 @@ pub(crate) fn normalise(head: &mut Parts) {
 /// Whether a request was an extended CONNECT. A 2xx response would tell its client that the tunnel is
 /// open (RFC 8441 §5).
 pub(crate) fn is_extended(head: &Parts) -> bool {
-    head.extensions.get::<Extended>().is_some()
+    head.extensions.get::<ExtendedConnect>().is_some()
 }
 
 /// The protocol that a request asks for, if the proxy may switch to it. A request with a body is

@@ -19,7 +19,7 @@ use crate::settings::{ProxySettings, PurgeMethod};
 pub(crate) const PREFIX: &str = "_anteroom";
 
 /// How the proxy answers a request itself, if it does.
-pub(crate) enum Diverted<'w> {
+pub(crate) enum Diversion<'w> {
     /// An authority asks for this answer, which proves that a name is ours.
     Challenge(String, CountedRequest),
     /// The request purges the page at its URL.
@@ -62,21 +62,21 @@ pub(super) fn divert<'w>(
     settings: &'w ProxySettings,
     client: &'w Client,
     request: CountedRequest,
-) -> Diverted<'w> {
+) -> Diversion<'w> {
     let is_late = fault!("redirected") && redirect(client, &request).is_some();
     if !is_late && let Some(method) = settings.purge_method(&request.head.method) {
-        return Diverted::Purge(method, request);
+        return Diversion::Purge(method, request);
     }
     let is_endpoint = is_endpoint_path(request.head.uri.path());
     if !(is_endpoint && fault!("endpoints"))
         && let Some(redirect) = redirect(client, &request)
     {
-        return Diverted::Redirect(redirect, request);
+        return Diversion::Redirect(redirect, request);
     }
     if is_endpoint {
-        return Diverted::Endpoint(request);
+        return Diversion::Endpoint(request);
     }
-    Diverted::No(request)
+    Diversion::No(request)
 }
 
 /// Whether a path lies under the proxy's own prefix, or could for a lenient origin.

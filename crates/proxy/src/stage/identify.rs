@@ -26,7 +26,7 @@ use super::route::RoutedRequest;
 use super::verify::{self, Asking, Verdict};
 use crate::connection::client::Client;
 use crate::context::{
-    Admitted, AssumedVisitor, Mode, RequestContext, RequestKind, RewrittenPath, WorkerContext,
+    AssumedVisitor, Mode, RequestContext, RequestFacts, RequestKind, RewrittenPath, WorkerContext,
     route_input, route_of, template_values,
 };
 use crate::cookie_rules::{CookieClass, CookieRules, TokenFrom};
@@ -198,7 +198,7 @@ enum CookieToken {
 /// Identifies the visitor of a request.
 pub(crate) async fn recognise(
     worker: &Rc<WorkerContext>,
-    (head, admitted): (&Parts, &Admitted),
+    (head, admitted): (&Parts, &RequestFacts),
     route: &Route,
     now: f64,
     asking: Asking<'_>,
@@ -355,7 +355,7 @@ struct SortedCookies {
 /// them.
 fn sort(
     rules: &CookieRules,
-    (head, admitted): (&Parts, &Admitted),
+    (head, admitted): (&Parts, &RequestFacts),
     route: &Route,
     verifies: bool,
 ) -> SortedCookies {

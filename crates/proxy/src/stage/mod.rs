@@ -1,7 +1,7 @@
 //! The stages that a request passes before a source answers it, in order.
 //!
 //! Each stage takes what the stage before it returned, so that a wrong order does not compile:
-//! `Received` → `AdmittedRequest` → `CountedRequest` → `RoutedRequest` → `IdentifiedRequest` →
+//! `ReceivedRequest` → `AdmittedRequest` → `CountedRequest` → `RoutedRequest` → `IdentifiedRequest` →
 //! `Decision`. Peek mode runs the same stages for `anteroom explain`. It counts, remembers and uses up
 //! nothing, and sends no question to the app.
 
@@ -23,18 +23,18 @@ pub(crate) mod words;
 
 use std::rc::Rc;
 
-use self::divert::Diverted;
+use self::divert::Diversion;
 use self::identify::IdentifiedRequest;
-use self::receive::Received;
+use self::receive::ReceivedRequest;
 use super::connection::client::Client;
 use super::context::{Mode, WorkerContext};
 use super::error::Error;
 use super::record::RequestRecord;
 
 /// How far a request has come.
-pub(crate) enum Reached<'w> {
+pub(crate) enum StageResult<'w> {
     /// The proxy answers the request itself.
-    Diverted(Diverted<'w>),
+    Diverted(Diversion<'w>),
     /// A source answers the request.
     Identified(IdentifiedRequest<'w>),
 }
@@ -43,10 +43,10 @@ pub(crate) enum Reached<'w> {
 pub(crate) async fn run<'w>(
     worker: &'w Rc<WorkerContext>,
     client: &'w Rc<Client>,
-    received: Received,
+    received: ReceivedRequest,
     mode: Mode<'_>,
     record: &mut RequestRecord,
-) -> Result<Reached<'w>, Error> {
+) -> Result<StageResult<'w>, Error> {
     let admitted = admit::admit(&worker.settings, client, received, mode, record)?;
     let counted = limit::count(worker, client, admitted, mode)?;
     // PERF: boxed, because it is rare.
@@ -54,20 +54,20 @@ pub(crate) async fn run<'w>(
         && let Some(challenge) = divert::challenge_of(&worker.settings, &counted)
         && let Some(answer) = Box::pin(divert::challenge_answer(worker, &challenge)).await
     {
-        return Ok(Reached::Diverted(Diverted::Challenge(answer, counted)));
+        return Ok(StageResult::Diverted(Diversion::Challenge(answer, counted)));
     }
     let counted = match divert::divert(&worker.settings, client, counted) {
-        Diverted::No(counted) => counted,
-        Diverted::Endpoint(call) => {
+        Diversion::No(counted) => counted,
+        Diversion::Endpoint(call) => {
             route::refuse_denied_call(worker, &call, record)?;
-            return Ok(Reached::Diverted(Diverted::Endpoint(call)));
+            return Ok(StageResult::Diverted(Diversion::Endpoint(call)));
         }
-        diverted => return Ok(Reached::Diverted(diverted)),
+        diverted => return Ok(StageResult::Diverted(diverted)),
     };
     let routed = route::route(worker, counted, mode, record)?;
     if routed.route().redirect.is_some() {
-        return Ok(Reached::Diverted(Diverted::RouteRedirect(routed)));
+        return Ok(StageResult::Diverted(Diversion::RouteRedirect(routed)));
     }
     let identified = identify::identify(worker, client, routed, mode, record).await?;
-    Ok(Reached::Identified(identified))
+    Ok(StageResult::Identified(identified))
 }

@@ -18,7 +18,7 @@ use crate::settings::ProxySettings;
 use crate::visitor_token::VisitorTokenState;
 
 /// A request whose head has been read and not checked yet.
-pub(crate) struct Received {
+pub(crate) struct ReceivedRequest {
     /// PERF: boxed, because it moves from stage to stage.
     pub(crate) head: Box<Parts>,
     /// The length of the body, if known.
@@ -36,7 +36,7 @@ pub(crate) fn receive(
     mut head: Box<Parts>,
     body: Option<&Incoming>,
     (token, now): (&VisitorTokenState, f64),
-) -> Result<Received, Error> {
+) -> Result<ReceivedRequest, Error> {
     if client.state.is_over() {
         return Err(Error::BadRequest("a request stands behind trailers"));
     }
@@ -51,10 +51,10 @@ pub(crate) fn receive(
         detect_upgrade::normalise(&mut head);
     }
     let length = body.map_or(Some(0), |body| body.size_hint().exact());
-    Ok(Received::of(settings, client, head, (length, body.is_some()), (token, now)))
+    Ok(ReceivedRequest::of(settings, client, head, (length, body.is_some()), (token, now)))
 }
 
-impl Received {
+impl ReceivedRequest {
     /// Builds a received request from a head and, if there is a body, the body's length.
     pub(crate) fn of(
         settings: &ProxySettings,

@@ -34,7 +34,7 @@ use tokio::sync::watch;
 use super::revoked::SuspectTokens;
 use crate::connection::client::Client;
 use crate::context::{
-    Admitted, AssumedVisitor, RequestContext, RequestKind, WorkerContext, route_of,
+    AssumedVisitor, RequestContext, RequestFacts, RequestKind, WorkerContext, route_of,
 };
 use crate::cookie_rules::CookieRules;
 use crate::origin_request;
@@ -62,7 +62,7 @@ static FORWARDED_FIELDS: [HeaderName; 4] = [COOKIE, USER_AGENT, ACCEPT_LANGUAGE,
 #[derive(Clone, Copy)]
 pub(crate) enum Asking<'a> {
     /// The app may be asked.
-    Of(&'a Rc<Client>, &'a Admitted),
+    Of(&'a Rc<Client>, &'a RequestFacts),
     /// Only what is known already is used.
     No,
     /// The request states its visitor.
@@ -216,7 +216,7 @@ fn ask(
     worker: &Rc<WorkerContext>,
     verify: &Arc<Verifier>,
     unverified: UnverifiedToken<'_>,
-    (client, admitted): (&Rc<Client>, &Admitted),
+    (client, admitted): (&Rc<Client>, &RequestFacts),
     (asks, is_renewal): (VerifyReason, bool),
 ) -> Option<watch::Receiver<Option<VerifyResult>>> {
     match worker.verified.join(unverified.cookie_hash) {
@@ -271,12 +271,12 @@ fn question_head(of: &Parts, verify: &Verifier) -> Parts {
 fn question(
     worker: &Rc<WorkerContext>,
     client: &Rc<Client>,
-    admitted: &Admitted,
+    admitted: &RequestFacts,
     head: &Parts,
     now: f64,
 ) -> Option<(Rc<Upstream>, Request<UploadBody>)> {
     let (path, fields) = (head.uri.path().to_owned(), FieldSet::of(&head.headers));
-    let admitted = Admitted { path, fields, ..admitted.clone() };
+    let admitted = RequestFacts { path, fields, ..admitted.clone() };
     let (route, _) = route_of(worker, head, &admitted);
     let (visitor, visitor_token) = (Visitor::in_question(), VisitorTokenState::default());
     let parts = (head, &admitted, route, &visitor);

@@ -3,25 +3,25 @@
 use anteroom_cache::rules::verdict::Sharing;
 use anteroom_telemetry::access_log::VisitorClass;
 
-use super::Reached;
-use super::divert::Diverted;
+use super::StageResult;
+use super::divert::Diversion;
 use crate::error::Error;
 
 /// How far a request came, in words.
-pub(crate) fn in_words(reached: Result<Reached<'_>, Error>) -> String {
+pub(crate) fn in_words(reached: Result<StageResult<'_>, Error>) -> String {
     let identified = match reached {
         Err(error) => return format!("{} {}", error.status().as_u16(), error.reason().as_str()),
-        Ok(Reached::Diverted(diverted)) => {
+        Ok(StageResult::Diverted(diverted)) => {
             return match diverted {
-                Diverted::Challenge(..) => "answer to a challenge".to_owned(),
-                Diverted::Purge(..) => "purge".to_owned(),
-                Diverted::Redirect(..) => "redirect to https".to_owned(),
-                Diverted::RouteRedirect(routed) => format!("{}: redirect", routed.route().name),
-                Diverted::Endpoint(_) => "endpoint".to_owned(),
-                Diverted::No(_) => "not diverted".to_owned(),
+                Diversion::Challenge(..) => "answer to a challenge".to_owned(),
+                Diversion::Purge(..) => "purge".to_owned(),
+                Diversion::Redirect(..) => "redirect to https".to_owned(),
+                Diversion::RouteRedirect(routed) => format!("{}: redirect", routed.route().name),
+                Diversion::Endpoint(_) => "endpoint".to_owned(),
+                Diversion::No(_) => "not diverted".to_owned(),
             };
         }
-        Ok(Reached::Identified(identified)) => identified,
+        Ok(StageResult::Identified(identified)) => identified,
     };
     let visitor = identified.visitor();
     let known_as = match (visitor.class, visitor.sharing) {

@@ -34,7 +34,7 @@ use anteroom_telemetry::traces::TraceIds;
 use bytes::{Bytes, BytesMut};
 use encoding_rs::{Encoding, UTF_8};
 
-use super::content::{BufferCharge, FragmentContent, PendingContent, Unfilled};
+use super::content::{BufferCharge, FragmentContent, FragmentError, PendingContent};
 use super::cut_method::CutMethod;
 use super::gzip_writer::GzipWriter;
 use super::row_content::RowContents;
@@ -42,7 +42,7 @@ use super::stream::{ContentAt, ContentState, Contents, Filling, NamedContents};
 use super::subrequest::{OF_A_PART, Subrequest, Subrequests, Subresponse, target};
 use super::visitor_data;
 use crate::connection::client::Client;
-use crate::context::{Admitted, RequestContext, WorkerContext};
+use crate::context::{RequestContext, RequestFacts, WorkerContext};
 use crate::deliver::body::Body;
 use crate::origin_request;
 use crate::stage::admit::AdmittedRequest;
@@ -62,7 +62,7 @@ pub(super) struct FragmentRequester {
     /// The target of the page, or of the content, that holds the fragments. Relative sources are
     /// resolved against it.
     base: String,
-    admitted: Admitted,
+    admitted: RequestFacts,
     /// The page's route.
     route: Arc<CompiledRoute>,
     /// What the page's response does to the visitor's cookies.
@@ -135,7 +135,7 @@ impl FragmentRequester {
         self.set_cookie_effect.apply(&mut head.headers, head.uri.path());
         // The response may have set the first cookie.
         let fields = FieldSet::of(&head.headers);
-        let admitted = Admitted { fields, ..self.admitted.clone() };
+        let admitted = RequestFacts { fields, ..self.admitted.clone() };
         let (head, admitted) = (Box::new(head), Box::new(admitted));
         let request = AdmittedRequest { head, has_body: false, now, admitted };
         let (worker, client) = (Rc::clone(&self.worker), Rc::clone(&self.client));
@@ -218,7 +218,7 @@ impl FragmentRequester {
     fn row(self: &Rc<Self>, fill: &RowFill, id: Option<&str>) -> ContentState {
         let rows = &self.rows;
         let Some(row) = id.and_then(|id| rows.named(&fill.rows, id)) else {
-            self.count(Err(&Unfilled::NoRow));
+            self.count(Err(&FragmentError::NoRow));
             return ContentState::Failed;
         };
         if let Some(kept) = rows.remembered(&row) {
@@ -234,22 +234,26 @@ impl FragmentRequester {
     }
 
     /// A row as it stands in the page.
-    fn shown(&self, template: &RowTemplate, row: &KeptRow) -> Result<FragmentContent, Unfilled> {
+    fn shown(
+        &self,
+        template: &RowTemplate,
+        row: &KeptRow,
+    ) -> Result<FragmentContent, FragmentError> {
         let most = self.worker.settings.fragments.size;
         // A larger row is not even read: this happens for each visitor.
         if row.json.len() > most {
-            return Err(Unfilled::TooLarge);
+            return Err(FragmentError::TooLarge);
         }
         let content = self.charged(self.encoded(&template.html(&row.json, most)?))?;
         Ok(FragmentContent { is_public: true, ..content })
     }
 
     /// Counts a fragment that is filled, or is not.
-    fn count(&self, filled: Result<(), &Unfilled>) {
+    fn count(&self, filled: Result<(), &FragmentError>) {
         let count = match filled {
             Ok(()) => Count::FragmentsFilled,
             // A logged-out visitor has no user name to show, so this is not a failure.
-            Err(Unfilled::Nobody) => return,
+            Err(FragmentError::Nobody) => return,
             Err(error) => {
                 tracing::debug!(%error, "a fragment is not filled");
                 Count::FragmentsUnfilled
@@ -258,19 +262,19 @@ impl FragmentRequester {
         self.worker.thread_metrics.count(count);
     }
 
-    async fn included(&self, source: &str) -> Result<FragmentContent, Unfilled> {
+    async fn included(&self, source: &str) -> Result<FragmentContent, FragmentError> {
         let target = self.admitted.same_site(&self.base, source);
-        self.content(&target.ok_or(Unfilled::Elsewhere)?, None, AcceptedTypes::Text).await
+        self.content(&target.ok_or(FragmentError::Elsewhere)?, None, AcceptedTypes::Text).await
     }
 
     /// `None`: the limit is reached.
     fn begin(
         self: &Rc<Self>,
-        work: impl Future<Output = Result<FragmentContent, Unfilled>> + 'static,
+        work: impl Future<Output = Result<FragmentContent, FragmentError>> + 'static,
     ) -> Option<PendingContent> {
         let left = self.left.get();
         if left == 0 || self.depth >= DEPTH_MAX {
-            self.count(Err(&Unfilled::TooMany));
+            self.count(Err(&FragmentError::TooMany));
             return None;
         }
         self.left.set(left - 1);
@@ -278,7 +282,7 @@ impl FragmentRequester {
         let this = Rc::clone(self);
         Some(PendingContent(tokio::task::spawn_local(async move {
             let content = tokio::time::timeout(limit, work).await;
-            let content = content.unwrap_or(Err(Unfilled::Late));
+            let content = content.unwrap_or(Err(FragmentError::Late));
             this.count(content.as_ref().map(drop));
             content.ok()
         })))
@@ -290,24 +294,24 @@ impl FragmentRequester {
         target: &str,
         share: Option<Share>,
         takes: AcceptedTypes,
-    ) -> Result<FragmentContent, Unfilled> {
+    ) -> Result<FragmentContent, FragmentError> {
         let response = self.answer(target, share).await?;
         let (head, body) = response.into_parts();
         let is_plain = match (head.status, media::kind(&head.headers)) {
             (StatusCode::NO_CONTENT, _) => return self.charged(Bytes::new()),
             (StatusCode::OK, MediaKind::Html) => false,
             (StatusCode::OK, _) if takes == AcceptedTypes::Text => {
-                media::is_compressible(&head.headers).then_some(false).ok_or(Unfilled::Type)?
+                media::is_compressible(&head.headers).then_some(false).ok_or(FragmentError::Type)?
             }
             (StatusCode::OK, _) => {
-                media::is_plain(&head.headers).then_some(true).ok_or(Unfilled::Type)?
+                media::is_plain(&head.headers).then_some(true).ok_or(FragmentError::Type)?
             }
-            (status, _) => return Err(Unfilled::Status(status)),
+            (status, _) => return Err(FragmentError::Status(status)),
         };
         let (bytes, charge) = self.read(body).await?;
         let most = self.worker.settings.fragments.size;
-        let bytes = recoded::plain(&head.headers, &bytes, most).ok_or(Unfilled::Unreadable)?;
-        let from = fragments::encoding(&head.headers).ok_or(Unfilled::Unreadable)?;
+        let bytes = recoded::plain(&head.headers, &bytes, most).ok_or(FragmentError::Unreadable)?;
+        let from = fragments::encoding(&head.headers).ok_or(FragmentError::Unreadable)?;
         let bytes = self.converted(bytes, from, is_plain);
         // Conversion may enlarge the content. The larger size is charged, too.
         let charge = if bytes.len() > charge.bytes { self.charge(bytes.len())? } else { charge };
@@ -330,20 +334,22 @@ impl FragmentRequester {
         self.encoded(&html)
     }
 
-    async fn read(&self, mut body: Body) -> Result<(Bytes, BufferCharge), Unfilled> {
+    async fn read(&self, mut body: Body) -> Result<(Bytes, BufferCharge), FragmentError> {
         let limits = &self.worker.settings.fragments;
         let mut charge = BufferCharge::new(&self.worker.waiting_fragments);
         let (mut first, mut rest) = (Bytes::new(), BytesMut::new());
         if http_body::Body::size_hint(&body).lower() > limits.size as u64 {
-            return Err(Unfilled::TooLarge);
+            return Err(FragmentError::TooLarge);
         }
         while let Some(frame) =
             poll_fn(|cx| http_body::Body::poll_frame(Pin::new(&mut body), cx)).await
         {
-            let Ok(part) = frame.map_err(|_| Unfilled::BrokenOff)?.into_data() else { continue };
+            let Ok(part) = frame.map_err(|_| FragmentError::BrokenOff)?.into_data() else {
+                continue;
+            };
             let is_over = charge.bytes + part.len() > limits.size;
             if is_over || !charge.grow(part.len(), limits.memory) {
-                return Err(Unfilled::TooLarge);
+                return Err(FragmentError::TooLarge);
             }
             // PERF: a stored body is a single chunk and is not copied.
             if first.is_empty() && rest.is_empty() {
@@ -356,13 +362,13 @@ impl FragmentRequester {
         Ok((if rest.is_empty() { first } else { rest.freeze() }, charge))
     }
 
-    fn charge(&self, bytes: usize) -> Result<BufferCharge, Unfilled> {
+    fn charge(&self, bytes: usize) -> Result<BufferCharge, FragmentError> {
         let mut charge = BufferCharge::new(&self.worker.waiting_fragments);
         let has_room = charge.grow(bytes, self.worker.settings.fragments.memory);
-        has_room.then_some(charge).ok_or(Unfilled::TooLarge)
+        has_room.then_some(charge).ok_or(FragmentError::TooLarge)
     }
 
-    fn charged(&self, bytes: Bytes) -> Result<FragmentContent, Unfilled> {
+    fn charged(&self, bytes: Bytes) -> Result<FragmentContent, FragmentError> {
         let charge = self.charge(bytes.len())?;
         Ok(FragmentContent { bytes, is_public: false, _charge: charge })
     }
@@ -370,20 +376,24 @@ impl FragmentRequester {
     /// The response to the visitor's request for `target`. The checks that the page's request passed
     /// before its route was known also hold for this request: the site is served, and the visitor is
     /// known.
-    async fn answer(&self, target: &str, share: Option<Share>) -> Result<Response<Body>, Unfilled> {
+    async fn answer(
+        &self,
+        target: &str,
+        share: Option<Share>,
+    ) -> Result<Response<Body>, FragmentError> {
         let worker = &self.worker;
         let is_longer = target.len() > worker.settings.uri_max;
         let target = PathAndQuery::try_from(target).ok().filter(|_| !is_longer);
         let mut head = self.head.clone();
-        head.uri = Uri::from(target.ok_or(Unfilled::Elsewhere)?);
+        head.uri = Uri::from(target.ok_or(FragmentError::Elsewhere)?);
         let path = head.uri.path();
         self.set_cookie_effect.apply(&mut head.headers, path);
         if divert::is_endpoint_path(path) || !path.starts_with('/') {
-            return Err(Unfilled::Elsewhere);
+            return Err(FragmentError::Elsewhere);
         }
         let path = path::decoded(path).unwrap_or_else(|| path.to_owned());
         let admitted =
-            Admitted { path, fields: FieldSet::of(&head.headers), ..self.admitted.clone() };
+            RequestFacts { path, fields: FieldSet::of(&head.headers), ..self.admitted.clone() };
         let subrequest = Subrequest {
             worker: Rc::clone(worker),
             client: Rc::clone(&self.client),

@@ -43,7 +43,7 @@ impl Drop for PendingContent {
 
 /// Why a fragment is not filled.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unfilled {
+pub(super) enum FragmentError {
     #[error("its source is not a page of this site")]
     Elsewhere,
     #[error("the visitor has no such data")]

@@ -43,7 +43,7 @@ use crate::origin_request;
 use crate::stage::detect_upgrade;
 
 /// What the client accepts of a page with fragments.
-pub(crate) struct Wanted {
+pub(crate) struct FragmentPreferences {
     /// The accepted codings. `None`: the request is not for a page. If the response is a page all the
     /// same, it is sent unfilled and marked as private, so that the browser does not keep it as the
     /// page.
@@ -52,7 +52,11 @@ pub(crate) struct Wanted {
 
 /// Adapts a request on a route with fragments so that the response can be cut: it asks for the whole
 /// page, without conditions, ranges and content codings. `None`: the response has no fragments.
-pub(crate) fn wanted_fragments(route: &Route, head: &mut Parts, has_body: bool) -> Option<Wanted> {
+pub(crate) fn wanted_fragments(
+    route: &Route,
+    head: &mut Parts,
+    has_body: bool,
+) -> Option<FragmentPreferences> {
     if !route.has_fragments()
         || detect_upgrade::requested_protocol(head, has_body).is_some()
         || media::is_grpc(&head.headers)
@@ -60,7 +64,7 @@ pub(crate) fn wanted_fragments(route: &Route, head: &mut Parts, has_body: bool) 
         return None;
     }
     if !may_be_cut(route, head) {
-        return Some(Wanted { accepted: None });
+        return Some(FragmentPreferences { accepted: None });
     }
     let accepted = Some(AcceptedCodings::parse(&head.headers));
     if matches!(head.method, Method::GET | Method::HEAD) {
@@ -69,7 +73,7 @@ pub(crate) fn wanted_fragments(route: &Route, head: &mut Parts, has_body: bool) 
         }
     }
     origin_request::in_no_coding(&mut head.headers);
-    Some(Wanted { accepted })
+    Some(FragmentPreferences { accepted })
 }
 
 /// Whether the requested resource may have fragments. Static files on the same route have none, and keep
@@ -88,7 +92,7 @@ fn may_be_cut(route: &Route, head: &Parts) -> bool {
 
 /// Fills the fragments of a response for the visitor, while the response is read. The request names `item`.
 pub(crate) async fn fill(
-    wanted: &Wanted,
+    wanted: &FragmentPreferences,
     (cx, item): (&RequestContext<'_>, Option<&Item>),
     requests: Rc<dyn Subrequests>,
     response: Response<Body>,

@@ -8,7 +8,7 @@ use anteroom_http::ident::Row;
 use anteroom_rows::{KeptRow, RowSoon};
 use anteroom_telemetry::metrics::Count;
 
-use super::content::Unfilled;
+use super::content::FragmentError;
 use crate::context::WorkerContext;
 
 /// Reads the rows of one page.
@@ -35,9 +35,9 @@ impl RowContents {
 
     /// Reads a row, within the read budget of the store. A row that is scheduled on demand, and is not there
     /// yet, is waited for as shortly.
-    pub(super) async fn read(&self, row: &Row) -> Result<Arc<KeptRow>, Unfilled> {
+    pub(super) async fn read(&self, row: &Row) -> Result<Arc<KeptRow>, FragmentError> {
         if self.has_waited.get() {
-            return Err(Unfilled::Late);
+            return Err(FragmentError::Late);
         }
         let (worker, rows) = (&self.worker, &self.worker.rows);
         let found = match worker.is_on_demand(row) {
@@ -46,16 +46,16 @@ impl RowContents {
         };
         match found {
             Ok(RowSoon::Found(kept)) => Ok(kept),
-            Ok(RowSoon::Missing) => Err(Unfilled::NoRow),
+            Ok(RowSoon::Missing) => Err(FragmentError::NoRow),
             Ok(RowSoon::Later) => {
                 self.has_waited.set(true);
-                Err(Unfilled::Late)
+                Err(FragmentError::Late)
             }
             Err(error) => {
                 tracing::debug!(%error, "reading a row for a fragment failed");
                 worker.thread_metrics.count(Count::StoreReadErrors);
                 self.has_waited.set(true);
-                Err(Unfilled::Store)
+                Err(FragmentError::Store)
             }
         }
     }

@@ -12,7 +12,7 @@ use http_body::Frame;
 
 use super::content::{FragmentContent, PendingContent};
 use super::gzip_writer::GzipWriter;
-use crate::deliver::body::{Body, BodyError, Filled};
+use crate::deliver::body::{Body, BodyError, FilledPage};
 
 /// How much of a page is cut at a time, in bytes.
 const STRIDE: usize = 32 * 1_024;
@@ -274,7 +274,7 @@ impl Filling {
     }
 }
 
-impl Filled for Filling {
+impl FilledPage for Filling {
     fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         while !self.is_over {
             self.read(cx)?;

@@ -6,7 +6,7 @@ use anteroom_policy::route::Fill;
 use anteroom_store::{Cart, CartStore as _, StoreError, ViewStore as _, VisitorStore as _};
 use anteroom_telemetry::metrics::Count;
 
-use super::content::Unfilled;
+use super::content::FragmentError;
 use crate::context::WorkerContext;
 use crate::visitor::Visitor;
 
@@ -20,7 +20,7 @@ pub(super) async fn html(
     fill: &Fill,
     owner: ContentOwner<'_>,
     worker: &WorkerContext,
-) -> Result<String, Unfilled> {
+) -> Result<String, FragmentError> {
     let mut html = String::new();
     match fill {
         Fill::User(template) => {
@@ -43,20 +43,20 @@ pub(super) async fn html(
                 template.write(item.as_str(), &mut html);
             }
         }
-        Fill::From(_) | Fill::Row(_) => return Err(Unfilled::Nobody),
+        Fill::From(_) | Fill::Row(_) => return Err(FragmentError::Nobody),
     }
     Ok(html)
 }
 
 /// Why there is nothing for a visitor without known data.
-fn why_not(visitor: &Visitor) -> Unfilled {
-    if visitor.is_unsure() { Unfilled::Store } else { Unfilled::Nobody }
+fn why_not(visitor: &Visitor) -> FragmentError {
+    if visitor.is_unsure() { FragmentError::Store } else { FragmentError::Nobody }
 }
 
 async fn cart(
     (visitor, token): ContentOwner<'_>,
     worker: &WorkerContext,
-) -> Result<Cart, Unfilled> {
+) -> Result<Cart, FragmentError> {
     let cart = match (visitor.known(), token) {
         (Some((session, _)), _) => worker.store.cart(session).await,
         (None, Some(token)) => worker.store.visitor_cart(token).await,
@@ -68,7 +68,7 @@ async fn cart(
 async fn viewed(
     (visitor, token): ContentOwner<'_>,
     worker: &WorkerContext,
-) -> Result<Vec<(Item, f64)>, Unfilled> {
+) -> Result<Vec<(Item, f64)>, FragmentError> {
     let viewed = match (visitor.known(), token) {
         (Some((session, _)), _) => worker.store.viewed(session).await,
         (None, Some(token)) => worker.store.visitor_viewed(token).await,
@@ -77,10 +77,13 @@ async fn viewed(
     store_answer(viewed, worker)
 }
 
-fn store_answer<T>(answer: Result<T, StoreError>, worker: &WorkerContext) -> Result<T, Unfilled> {
+fn store_answer<T>(
+    answer: Result<T, StoreError>,
+    worker: &WorkerContext,
+) -> Result<T, FragmentError> {
     answer.map_err(|error| {
         tracing::debug!(%error, "reading the content of a fragment from the store failed");
         worker.thread_metrics.count(Count::StoreReadErrors);
-        Unfilled::Store
+        FragmentError::Store
     })
 }

@@ -223,16 +223,16 @@ mod tests {
     const MAX: usize = 4 * 1024;
 
     /// Method, target and fields of a request, and whether it has a body.
-    type Read = (String, String, Vec<(String, Vec<u8>)>, bool);
+    type ReadRequest = (String, String, Vec<(String, Vec<u8>)>, bool);
 
-    fn read<B>(head: &Request<B>, has_body: bool) -> Read {
+    fn read<B>(head: &Request<B>, has_body: bool) -> ReadRequest {
         let fields = head.headers().iter();
         let fields = fields.map(|(name, value)| (name.to_string(), value.as_bytes().to_vec()));
         (head.method().to_string(), head.uri().to_string(), fields.collect(), has_body)
     }
 
     /// The requests that are taken from these bytes.
-    fn directly(bytes: &[u8]) -> Vec<Read> {
+    fn directly(bytes: &[u8]) -> Vec<ReadRequest> {
         let (mut buffer, mut requests) = (BytesMut::from(bytes), Vec::new());
         while let Front::Request(request) = HeadParser::default().parse(&mut buffer, MAX) {
             requests.push(read(&Request::from_parts(*request.head, ()), false));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     /// The requests that hyper reads from these bytes.
-    fn by_hyper(bytes: &[u8]) -> Vec<Read> {
+    fn by_hyper(bytes: &[u8]) -> Vec<ReadRequest> {
         let requests = Rc::new(RefCell::new(Vec::new()));
         let seen = Rc::clone(&requests);
         let service = service_fn(move |request: Request<Incoming>| {

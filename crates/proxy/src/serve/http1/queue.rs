@@ -190,9 +190,9 @@ mod tests {
     /// A client that reads as fast as the origin sends, and never catches up.
     #[test]
     fn what_is_written_takes_no_memory_though_the_queue_is_never_empty() {
-        struct Paced(usize);
+        struct PacedClient(usize);
 
-        impl AsyncWrite for Paced {
+        impl AsyncWrite for PacedClient {
             fn poll_write(
                 mut self: Pin<&mut Self>,
                 _: &mut Context<'_>,
@@ -220,7 +220,7 @@ mod tests {
             for _ in 0..10_000 {
                 queue.buffer().extend_from_slice(b"3E8\r\n");
                 queue.push(vec![0; part].into());
-                assert!(queue.poll_write(&mut Paced(part + 5), &mut cx).is_pending());
+                assert!(queue.poll_write(&mut PacedClient(part + 5), &mut cx).is_pending());
             }
             assert!(queue.buffer.capacity() < 4 * FULL, "{}", queue.buffer.capacity());
         }

@@ -47,7 +47,7 @@ pub(super) struct InvalidLength;
 
 /// What was written of a response.
 #[derive(Debug)]
-pub(super) struct Begun {
+pub(super) struct WrittenHead {
     pub(super) framing: Framing,
     /// Whether the connection closes after the response.
     pub(super) closes: bool,
@@ -62,7 +62,7 @@ pub(super) fn encode_head(
     parts: &Parts,
     (is_to_head, length): (bool, BodyLength),
     mut closes: bool,
-) -> Result<Begun, InvalidLength> {
+) -> Result<WrittenHead, InvalidLength> {
     let may_have_length =
         !matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     let may_have_body = may_have_length && !is_to_head;
@@ -126,11 +126,15 @@ pub(super) fn encode_head(
         put_date(buffer);
     }
     buffer.extend_from_slice(b"\r\n");
-    Ok(Begun { framing, closes })
+    Ok(WrittenHead { framing, closes })
 }
 
 /// Queues the head of a whole stored page. `closes`: the connection closes after it.
-pub(super) fn encode_stored(buffer: &mut Vec<u8>, page: &StoredResponse, closes: bool) -> Begun {
+pub(super) fn encode_stored(
+    buffer: &mut Vec<u8>,
+    page: &StoredResponse,
+    closes: bool,
+) -> WrittenHead {
     let length = page.length();
     // PERF: one check of the capacity instead of some for each field.
     buffer.reserve(page.fields_max() + 128);
@@ -146,7 +150,7 @@ pub(super) fn encode_stored(buffer: &mut Vec<u8>, page: &StoredResponse, closes:
         put_date(buffer);
     }
     buffer.extend_from_slice(b"\r\n");
-    Begun { framing: Framing::Length(length), closes }
+    WrittenHead { framing: Framing::Length(length), closes }
 }
 
 fn put_status(buffer: &mut Vec<u8>, parts: &Parts) {
@@ -227,13 +231,13 @@ mod tests {
 
     /// A body of these parts; its length is announced, or not.
     #[derive(Clone, Debug)]
-    struct Parted {
+    struct PartedBody {
         parts: Vec<&'static str>,
         trailers: Option<HeaderMap>,
         is_announced: bool,
     }
 
-    impl Body for Parted {
+    impl Body for PartedBody {
         type Data = Bytes;
         type Error = Infallible;
 
@@ -266,7 +270,7 @@ mod tests {
         format!("{}\r\n\r\n{body}", lines.join("\r\n"))
     }
 
-    async fn directly(response: Response<Parted>, is_to_head: bool, closes: bool) -> String {
+    async fn directly(response: Response<PartedBody>, is_to_head: bool, closes: bool) -> String {
         let (parts, body) = response.into_parts();
         let (mut queue, length) = (WriteQueue::default(), BodyLength::of(&body));
         let begun = encode_head(queue.buffer(), &parts, (is_to_head, length), closes).unwrap();
@@ -280,7 +284,7 @@ mod tests {
         without_date(written.get_ref())
     }
 
-    async fn by_hyper(response: Response<Parted>, is_to_head: bool, closes: bool) -> String {
+    async fn by_hyper(response: Response<PartedBody>, is_to_head: bool, closes: bool) -> String {
         let service = service_fn(move |_| {
             let response = response.clone();
             async { Ok::<_, Infallible>(response) }
@@ -331,7 +335,7 @@ mod tests {
                         let is_empty = is_to_head || [204, 304].contains(&status);
                         let mut trailers = HeaderMap::new();
                         trailers.insert("x-a", HeaderValue::from_static("2"));
-                        let body = Parted {
+                        let body = PartedBody {
                             parts: if is_empty { Vec::new() } else { parts.to_vec() },
                             trailers: Some(trailers).filter(|_| !is_announced),
                             is_announced,

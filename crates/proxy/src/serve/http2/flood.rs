@@ -185,7 +185,7 @@ impl FloodBudget {
     }
 
     /// This many bytes were sent to the client, and what they have completed.
-    pub(super) fn sent(&mut self, bytes: usize, completed: Completed) {
+    pub(super) fn sent(&mut self, bytes: usize, completed: CompletedFrames) {
         self.sent += bytes as u64;
         let units = i64::try_from(self.sent / BYTES_SENT).unwrap_or(BUDGET);
         self.sent %= BYTES_SENT;
@@ -254,14 +254,14 @@ impl FloodBudget {
 
 /// What was sent whole to the client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Completed {
+pub(super) struct CompletedFrames {
     /// Answers.
     pub(super) answers: i64,
     /// DATA frames with a message that do not end an answer.
     pub(super) data: i64,
 }
 
-impl Completed {
+impl CompletedFrames {
     /// Counts a frame that was sent whole.
     pub(super) fn add(&mut self, kind: u8, flags: u8, length: usize) {
         match kind {
@@ -395,7 +395,7 @@ mod tests {
         assert_eq!(meter.count_frames(&ping, Duration::from_secs(99)), Err(ConnectionCut::Ping));
         let mut meter = FloodBudget { budget: 0, ..begun() };
         for _ in 0..100_000 {
-            meter.sent(16_393, Completed::default());
+            meter.sent(16_393, CompletedFrames::default());
             for _ in 0..64 {
                 meter.count_frames(&ping, Duration::ZERO).unwrap();
             }
@@ -407,7 +407,8 @@ mod tests {
         let update = frame(kind::WINDOW_UPDATE, 0, &[0, 0, 0, 2]);
         let ping = frame(kind::PING, 0, &[0; 8]);
         let request = frame(kind::HEADERS, END_STREAM | END_HEADERS, b"x");
-        let (answer, data) = (Completed { answers: 1, data: 0 }, Completed { answers: 0, data: 1 });
+        let (answer, data) =
+            (CompletedFrames { answers: 1, data: 0 }, CompletedFrames { answers: 0, data: 1 });
         for (completed, frames) in
             [(answer, &[&request, &update, &update, &ping][..]), (data, &[&update, &update, &ping])]
         {
@@ -423,7 +424,7 @@ mod tests {
         let mut meter = begun();
         let reset = frame(kind::RST_STREAM, 0, &[0; 4]);
         let cut = (0..1_000).find_map(|_| {
-            meter.sent(20, Completed::default());
+            meter.sent(20, CompletedFrames::default());
             let asked = meter.count_frames(&request, Duration::ZERO);
             asked.and_then(|_| meter.count_frames(&reset, Duration::ZERO)).err()
         });

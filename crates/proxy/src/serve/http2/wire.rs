@@ -11,7 +11,7 @@ use anteroom_telemetry::metrics::ConnectionCut;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-use super::flood::{Completed, FloodBudget, FrameState, HEAD};
+use super::flood::{CompletedFrames, FloodBudget, FrameState, HEAD};
 use crate::connection_state::ConnectionState;
 
 /// The largest frame that a client may send: the minimum that RFC 9113 §6.5.2 allows.
@@ -71,7 +71,7 @@ struct OutgoingFrames {
 struct SentBytes {
     /// Whether a part of a large frame was among them.
     moves: bool,
-    completed: Completed,
+    completed: CompletedFrames,
 }
 
 impl OutgoingFrames {
@@ -396,7 +396,7 @@ mod tests {
         for size in 1..=bytes.len() {
             let (mut outgoing, mut sent) = (OutgoingFrames::default(), SentBytes::default());
             bytes.chunks(size).for_each(|part| outgoing.went(part, &mut sent));
-            assert_eq!(sent.completed, Completed { answers: 3, data: 1 }, "by {size}");
+            assert_eq!(sent.completed, CompletedFrames { answers: 3, data: 1 }, "by {size}");
         }
     }
 }

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::ClientTls;
 use super::challenge::{StoredChallenges, accept_or_prove};
 use super::protocol::Protocol;
-use crate::connection::client::Secured;
+use crate::connection::client::HandshakeResult;
 
 /// The first byte of every handshake record (RFC 8446 §5.1).
 const HANDSHAKE: u8 = 22;
@@ -39,7 +39,7 @@ const PLAIN_ANSWER: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
 pub(in crate::serve) struct TlsConnection<S> {
     pub(in crate::serve) stream: TlsStream<PrefixedSocket<S>>,
     pub(in crate::serve) protocol: Protocol,
-    pub(in crate::serve) secured: Secured,
+    pub(in crate::serve) secured: HandshakeResult,
     /// Cancelled when clients are asked for other certificates; `None` if they are asked for none.
     pub(in crate::serve) outdated: Option<CancellationToken>,
 }
@@ -114,7 +114,7 @@ async fn enter_patiently<S: AsyncRead + AsyncWrite + Unpin>(
         let expired = io::Error::other("the client's certificate is out of its time");
         return Err(HandshakeError::Failed(expired));
     }
-    let secured = Secured {
+    let secured = HandshakeResult {
         server_name: session.server_name().map(Into::into),
         certificate: shown.map(|der| ClientCertificate::new(der)),
         // A certificate whose expiry cannot be parsed was never accepted.

@@ -134,7 +134,7 @@ pub(crate) async fn answer(
 }
 
 /// The answer of the one fetch, or of waiting for it.
-type Fetched = Result<Answer, NotFetched>;
+type FetchResult = Result<Answer, NotFetched>;
 
 /// Why the one fetch, or waiting for it, is no answer.
 enum NotFetched {
@@ -146,17 +146,17 @@ enum NotFetched {
 }
 
 /// A stored page, or the request is forwarded.
-fn or_forward(answer: Result<ClientResponse, Reason>) -> Fetched {
+fn or_forward(answer: Result<ClientResponse, Reason>) -> FetchResult {
     answer.map(Answer::Stored).map_err(NotFetched::Forward)
 }
 
 /// The same after the origin was asked. The page cannot be had in a coding that the client reads.
-fn or_again(answer: Result<ClientResponse, Reason>) -> Fetched {
+fn or_again(answer: Result<ClientResponse, Reason>) -> FetchResult {
     answer.map(Answer::Stored).map_err(|reason| NotFetched::Again(reason, AskedAgain::Coding))
 }
 
 /// The same for an answer whose body is still arriving. The transfer may fail before the first byte.
-async fn begun(answer: Result<ClientResponse, Reason>) -> Fetched {
+async fn begun(answer: Result<ClientResponse, Reason>) -> FetchResult {
     let mut response = answer.map_err(NotFetched::Forward)?;
     match response.body_mut().begin().await {
         Ok(()) => Ok(Answer::Stored(response)),
@@ -171,7 +171,7 @@ async fn fetch(
     candidate: Option<&StaleCandidate>,
     key: PageKey,
     record: &mut RequestRecord,
-) -> Fetched {
+) -> FetchResult {
     record.asks();
     let rescue = candidate.filter(|candidate| candidate.serves_on_error);
     let joined = want.join(key);
@@ -333,7 +333,7 @@ async fn lead(
     flight: Arc<Flight>,
     candidate: Option<&StaleCandidate>,
     record: &mut RequestRecord,
-) -> Fetched {
+) -> FetchResult {
     // The page may have been stored between the lookup and the join.
     if let Some(entry) = want.in_memory()
         && want.suits(&entry).is_ok()
@@ -394,7 +394,7 @@ async fn answer_as_it_comes(
     SharedAnswer { head: entry, reader, length, stored, waits, cookies }: SharedAnswer,
     why: Forward,
     record: &mut RequestRecord,
-) -> Fetched {
+) -> FetchResult {
     let cx = want.cx;
     // The response to a request with the visitor's session answers this request, as it came.
     let is_personal = want.class.is_personal();
@@ -502,7 +502,7 @@ async fn wait(
     want: &WantedPage<'_>,
     mut reader: FlightReader,
     record: &mut RequestRecord,
-) -> Fetched {
+) -> FetchResult {
     let priority = raise(want, &reader);
     let may_ask_alone = priority.is_some_and(|priority| !priority.class.is_stranger());
     let (entry, length) = match verdict(want, &mut reader).await {

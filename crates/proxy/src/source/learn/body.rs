@@ -29,7 +29,7 @@ const BODY_MAX: usize = 1 << 20;
 const DECODED_MAX: usize = 4 << 20;
 
 /// What is known of an answer that is compared, before its body.
-pub(super) struct Comparing {
+pub(super) struct AnswerComparison {
     answer: AnswerSeen,
     words: PersonalData,
     /// The fields that each visitor would get.
@@ -38,7 +38,7 @@ pub(super) struct Comparing {
     chosen: Option<HeaderMap>,
 }
 
-impl Comparing {
+impl AnswerComparison {
     /// `asked`: the fields of the request.
     pub(super) fn new(
         answer: AnswerSeen,
@@ -77,7 +77,7 @@ pub(super) struct LessonBody {
     page: LearnedPlace,
     visitor: u64,
     trial: Option<TrialPage>,
-    comparing: Option<Comparing>,
+    comparing: Option<AnswerComparison>,
     head: Parts,
     body: BytesMut,
     /// Whether the body was kept until now.
@@ -92,7 +92,7 @@ impl LessonBody {
     pub(super) fn new(
         page: LearnedPlace,
         trial: Option<TrialPage>,
-        comparing: Option<Comparing>,
+        comparing: Option<AnswerComparison>,
         head: Parts,
         (place, marks): (Option<BodyPlace>, PurgeSnapshot),
         visitor: u64,
@@ -175,7 +175,7 @@ impl LessonBody {
 }
 
 /// What of the visitor's own words stands in an answer.
-fn find(head: &Parts, comparing: &Comparing, body: &Bytes) -> Option<LeakKind> {
+fn find(head: &Parts, comparing: &AnswerComparison, body: &Bytes) -> Option<LeakKind> {
     let words = &comparing.words;
     let checks =
         LeakChecks { forms: PersonalForms::None, personal_data: words, max_decoded: DECODED_MAX };

@@ -11,13 +11,15 @@ use anteroom_cache::fill::{self, Filler, TrialOrder, TrialPage};
 use anteroom_cache::purge::PurgeSnapshot;
 use anteroom_cache::rules::key::ShareClass;
 use anteroom_cache::rules::personal_data::PersonalData;
-use anteroom_learn::{AnswerSeen, Causes, PageName, PageRequest, Predicted, QueryValues, Wanted};
+use anteroom_learn::{
+    AnswerNeeds, AnswerSeen, Causes, PageName, PageRequest, PredictedOutcome, QueryValues,
+};
 use anteroom_origin::OriginResponse;
 use anteroom_policy::route::{CompiledRoute, Share};
 use anteroom_telemetry::reason::Reason;
 use anteroom_telemetry::shown_path::parameter_names;
 
-use super::body::{Comparing, LessonBody};
+use super::body::{AnswerComparison, LessonBody};
 use super::place::LearnedPlace;
 use super::predict::Prediction;
 use super::visitor::SeenVisitor;
@@ -34,9 +36,9 @@ const STRANGER: u64 = 0;
 pub(super) struct Lesson {
     page: LearnedPlace,
     route: Arc<CompiledRoute>,
-    predicted: Predicted,
+    predicted: PredictedOutcome,
     is_rescued: bool,
-    wanted: Wanted,
+    wanted: AnswerNeeds,
     order: Option<Box<TrialOrder>>,
     answer: AnswerSeen,
     words: PersonalData,
@@ -63,8 +65,9 @@ impl Lesson {
         };
         let renewed = |entry: &Entry| page.renewed(entry);
         let wanted = page.learning.asked(&request, looked.predicted, |key| name(cx, key), renewed);
-        let is_hit = matches!(looked.predicted, Predicted::Hit | Predicted::StaleHit { .. });
-        if wanted == Wanted::default() && !is_hit {
+        let is_hit =
+            matches!(looked.predicted, PredictedOutcome::Hit | PredictedOutcome::StaleHit { .. });
+        if wanted == AnswerNeeds::default() && !is_hit {
             return None;
         }
         let want = looked.want.filter(|_| wanted.verdict);
@@ -112,9 +115,9 @@ impl Lesson {
         Self {
             page,
             route: Arc::clone(cx.route),
-            predicted: Predicted::Fetch { is_seen: true },
+            predicted: PredictedOutcome::Fetch { is_seen: true },
             is_rescued: false,
-            wanted: Wanted { verdict: true, comparison: true },
+            wanted: AnswerNeeds { verdict: true, comparison: true },
             order,
             answer,
             words: PersonalData::default(),
@@ -134,7 +137,7 @@ impl Lesson {
     pub(super) fn came(self, filler: &Filler, came: &mut OriginResponse, took: Duration) {
         let Self { page, route, predicted, is_rescued, wanted, order, .. } = self;
         let Self { answer, words, asked, marks, .. } = self;
-        if matches!(predicted, Predicted::Hit | Predicted::StaleHit { .. }) {
+        if matches!(predicted, PredictedOutcome::Hit | PredictedOutcome::StaleHit { .. }) {
             page.learning.saved(&route.name, took, came.length.unwrap_or(0));
         }
         let status = came.response.status();
@@ -181,7 +184,8 @@ impl Lesson {
         let is_read = compares || trial.as_ref().is_some_and(TrialPage::is_guarded);
         let place = if is_read { page.learning.body_place() } else { None };
         let visitor = answer.visitor;
-        let comparing = compares.then(|| Comparing::new(answer, words, &route, &head, &asked));
+        let comparing =
+            compares.then(|| AnswerComparison::new(answer, words, &route, &head, &asked));
         let reader = LessonBody::new(page, trial, comparing, head, (place, marks), visitor);
         came.response.body_mut().read_along(Box::new(reader));
     }

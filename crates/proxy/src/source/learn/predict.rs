@@ -2,7 +2,7 @@
 
 use anteroom_cache::rules::key::ShareClass;
 use anteroom_http::ident::PageKey;
-use anteroom_learn::Predicted;
+use anteroom_learn::PredictedOutcome;
 use anteroom_policy::route::Share;
 use anteroom_telemetry::reason::Reason;
 
@@ -17,7 +17,7 @@ use crate::stage::wanted_page::WantedPage;
 pub(super) struct Prediction<'c> {
     /// The page, without variants.
     pub(super) key: PageKey,
-    pub(super) predicted: Predicted,
+    pub(super) predicted: PredictedOutcome,
     /// The page as the cache would look it up; `None`: it would not, and the answer is only compared.
     pub(super) want: Option<&'c WantedPage<'c>>,
     /// Whether the visitor would get the page that others get.
@@ -32,7 +32,8 @@ impl Prediction<'_> {
     /// The same for a request whose answer is not seen.
     pub(super) fn unseen(mut self) -> Self {
         self.is_seen = false;
-        if let Predicted::Fetch { is_seen } | Predicted::StaleHit { is_seen } = &mut self.predicted
+        if let PredictedOutcome::Fetch { is_seen } | PredictedOutcome::StaleHit { is_seen } =
+            &mut self.predicted
         {
             *is_seen = false;
         }
@@ -52,17 +53,19 @@ pub(super) fn predict<'c>(
     let loses_fields = origin_request::lost_fields(cx, want.class, want.sent()).next().is_some();
     let is_seen = want.fills && !loses_fields && cx.certificate().is_none();
     let (predicted, is_rescued) = match decision {
-        Decision::Page(PageDecision::Hit(..)) => (Predicted::Hit, false),
-        Decision::Page(PageDecision::Stale { .. }) => (Predicted::StaleHit { is_seen }, false),
+        Decision::Page(PageDecision::Hit(..)) => (PredictedOutcome::Hit, false),
+        Decision::Page(PageDecision::Stale { .. }) => {
+            (PredictedOutcome::StaleHit { is_seen }, false)
+        }
         Decision::Page(PageDecision::Fetch { candidate, .. }) => {
             let is_rescued = candidate.as_ref().is_some_and(|stale| stale.serves_on_error);
-            (Predicted::Fetch { is_seen }, is_rescued)
+            (PredictedOutcome::Fetch { is_seen }, is_rescued)
         }
-        _ => (Predicted::Forward(reason), false),
+        _ => (PredictedOutcome::Forward(reason), false),
     };
     // What is static by proof, visitors with a login share, too.
     let is_shared = match want.fills {
-        false => predicted == Predicted::Hit,
+        false => predicted == PredictedOutcome::Hit,
         true => want.class != ShareClass::User,
     };
     Some(Prediction { key: want.key, predicted, want: Some(want), is_shared, is_seen, is_rescued })
@@ -82,7 +85,7 @@ fn only_compared<'c>(cx: &RequestContext<'_>, reason: Reason) -> Option<Predicti
     }
     let target = cx.head.uri.path_and_query().map_or("/", |target| target.as_str());
     let key = cx.page_key(target, cx.route, ShareClass::Anonymous);
-    let predicted = Predicted::Forward(reason);
+    let predicted = PredictedOutcome::Forward(reason);
     let (is_shared, is_seen, is_rescued) = (false, false, false);
     Some(Prediction { key, predicted, want: None, is_shared, is_seen, is_rescued })
 }

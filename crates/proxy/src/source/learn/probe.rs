@@ -7,7 +7,7 @@ use std::time::Instant;
 use ::http::Request;
 use anteroom_http::cookie::{cookies, is_harmless};
 use anteroom_http::ident::PageKey;
-use anteroom_learn::Predicted;
+use anteroom_learn::PredictedOutcome;
 use anteroom_origin::{ConnectionReuse, Requester, UploadBody};
 use governor::DefaultDirectRateLimiter;
 
@@ -32,7 +32,7 @@ pub(super) fn of(
 ) -> Option<Probe> {
     cx.worker.settings.learn.probes.as_ref()?;
     let want = looked.want.filter(|want| want.class.has_recipes())?;
-    let is_unseen = looked.predicted == Predicted::Fetch { is_seen: false };
+    let is_unseen = looked.predicted == PredictedOutcome::Fetch { is_seen: false };
     // What a mirror sends is not what this proxy would have to answer: requests with a login are none of its concern.
     let is_strangers = using == RequestUse::Forwarded || !has_own_cookies(cx);
     let may = is_unseen && is_strangers && cx.certificate().is_none() && !cx.route.maintenance;

@@ -12,7 +12,7 @@ use anteroom_telemetry::metrics::Count;
 use anteroom_telemetry::reason::Reason;
 
 use crate::context::{RequestContext, RequestKind};
-use crate::plan::{Facts, Known, Lookup, LookupResult, PageClass};
+use crate::plan::{Facts, Lookup, LookupAnswers, LookupResult, PageClass};
 use crate::stage::url_pattern;
 use crate::stage::wanted_page::WantedPage;
 
@@ -77,7 +77,12 @@ impl<'c> Lookups<'c> {
     }
 
     /// Answers a look-up.
-    pub(super) async fn answer(&mut self, lookup: Lookup, facts: &Facts<'_>, known: &mut Known) {
+    pub(super) async fn answer(
+        &mut self,
+        lookup: Lookup,
+        facts: &Facts<'_>,
+        known: &mut LookupAnswers,
+    ) {
         match lookup {
             Lookup::Row => known.row = Some(self.row(facts).await),
             Lookup::Rank => known.is_ranked = Some(self.is_ranked(facts).await),

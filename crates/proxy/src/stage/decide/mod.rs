@@ -10,18 +10,18 @@ pub(crate) use self::lookups::LookupRules;
 use self::lookups::Lookups;
 use super::wanted_page::WantedPage;
 use crate::context::RequestContext;
-use crate::plan::{self, Decision, Facts, Known, Step, plan};
+use crate::plan::{self, Decision, Facts, LookupAnswers, Step, plan};
 
 /// A request about which is decided: what it says, what look-ups have answered so far, and how they are answered.
 pub(crate) struct Evaluation<'c> {
     facts: Facts<'c>,
-    known: Known,
+    known: LookupAnswers,
     lookups: Lookups<'c>,
 }
 
 impl<'c> Evaluation<'c> {
     pub(crate) fn new(cx: &'c RequestContext<'c>, facts: Facts<'c>, rules: LookupRules) -> Self {
-        Self { facts, known: Known::default(), lookups: Lookups::new(cx, rules) }
+        Self { facts, known: LookupAnswers::default(), lookups: Lookups::new(cx, rules) }
     }
 
     /// Decides what is done with the request.

@@ -7,12 +7,12 @@ use crate::context::RequestContext;
 /// A change that the origin may have made without a response that confirms it, or for a client that has
 /// disconnected. When dropped, it marks the request's page as stale, and what its route and `[purge] after`
 /// name. It purges no more than that, because the change may not have been made.
-pub(crate) struct Unanswered<'c> {
+pub(crate) struct UnansweredChange<'c> {
     cx: &'c RequestContext<'c>,
     is_over: bool,
 }
 
-impl<'c> Unanswered<'c> {
+impl<'c> UnansweredChange<'c> {
     pub(crate) fn of(cx: &'c RequestContext<'c>) -> Self {
         Self { cx, is_over: cx.head.method.is_safe() }
     }
@@ -24,7 +24,7 @@ impl<'c> Unanswered<'c> {
     }
 }
 
-impl Drop for Unanswered<'_> {
+impl Drop for UnansweredChange<'_> {
     fn drop(&mut self) {
         if !self.is_over && self.cx.may_have_reached() {
             session_cookies::void_later(self.cx);
