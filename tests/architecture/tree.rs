@@ -59,7 +59,7 @@ struct Use {
 
 /// What a path leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Found {
+enum PathTarget {
     Module(usize),
     Item(usize, String),
     /// Something of another crate, by an import of ours.
@@ -125,7 +125,7 @@ impl Tree {
                 !one.is_handed_on || one.alias.as_ref().is_some_and(|alias| words.contains(alias))
             });
             for path in paths.iter().chain(used.map(|one| &one.path)) {
-                if let Some(Found::Item(to, name)) = self.follow(from, path, STEPS_MAX)
+                if let Some(PathTarget::Item(to, name)) = self.follow(from, path, STEPS_MAX)
                     && homes[to] != homes[from]
                 {
                     arrows.entry((homes[from], homes[to])).or_default().insert(name);
@@ -154,45 +154,47 @@ impl Tree {
         lost
     }
 
-    fn follow(&self, from: usize, path: &[String], steps: usize) -> Option<Found> {
+    fn follow(&self, from: usize, path: &[String], steps: usize) -> Option<PathTarget> {
         let steps = steps.checked_sub(1)?;
         let (first, rest) = path.split_first()?;
         let mut found = match first.as_str() {
-            "crate" => Found::Module(self.root(from)?),
-            "self" => Found::Module(from),
-            "super" => Found::Module(self.parent(from)?),
-            name if self.modules[from].names_library(name) => Found::Module(self.library?),
+            "crate" => PathTarget::Module(self.root(from)?),
+            "self" => PathTarget::Module(from),
+            "super" => PathTarget::Module(self.parent(from)?),
+            name if self.modules[from].names_library(name) => PathTarget::Module(self.library?),
             name => self.look_up(from, name, steps)?,
         };
         for name in rest {
-            let Found::Module(at) = found else { break };
+            let PathTarget::Module(at) = found else { break };
             found = match name.as_str() {
-                "super" => Found::Module(self.parent(at)?),
+                "super" => PathTarget::Module(self.parent(at)?),
                 name => self.look_up(at, name, steps)?,
             };
         }
         Some(found)
     }
 
-    fn look_up(&self, at: usize, name: &str, steps: usize) -> Option<Found> {
+    fn look_up(&self, at: usize, name: &str, steps: usize) -> Option<PathTarget> {
         let module = &self.modules[at];
         if let Some(child) = module.children.get(name) {
-            return Some(Found::Module(*child));
+            return Some(PathTarget::Module(*child));
         }
         if module.text.items.contains(name) {
-            return Some(Found::Item(at, name.to_owned()));
+            return Some(PathTarget::Item(at, name.to_owned()));
         }
         let uses = &module.text.uses;
         let mut named = uses.iter().filter(|one| one.alias.as_deref() == Some(name)).peekable();
         if named.peek().is_some() {
             return named
                 .find_map(|one| self.follow(at, &one.path, steps))
-                .or(Some(Found::Outside));
+                .or(Some(PathTarget::Outside));
         }
         let mut all = uses.iter().filter(|one| one.alias.is_none());
         all.find_map(|one| match self.follow(at, &one.path, steps)? {
-            Found::Module(other) if other != at => self.look_up(other, name, steps.checked_sub(1)?),
-            Found::Module(_) | Found::Item(..) | Found::Outside => None,
+            PathTarget::Module(other) if other != at => {
+                self.look_up(other, name, steps.checked_sub(1)?)
+            }
+            PathTarget::Module(_) | PathTarget::Item(..) | PathTarget::Outside => None,
         })
     }
 }

@@ -25,7 +25,7 @@ use crate::support::upstream::{Authority, Upstream};
 use crate::support::{free_port, unix_now};
 
 /// What a check came to.
-struct Checked {
+struct CheckOutput {
     code: Option<i32>,
     /// Standard output.
     out: String,
@@ -33,7 +33,7 @@ struct Checked {
     text: String,
 }
 
-impl Checked {
+impl CheckOutput {
     /// Whether a line begins with the result and contains all `parts`.
     #[track_caller]
     fn says(&self, result: &str, parts: &[&str]) {
@@ -43,7 +43,7 @@ impl Checked {
     }
 }
 
-fn check_with(folder: &Path, config: &str, options: &[&str]) -> Checked {
+fn check_with(folder: &Path, config: &str, options: &[&str]) -> CheckOutput {
     fs::write(folder.join("proxy.toml"), config).unwrap();
     let output = anteroom()
         .args(["check", "--config", "proxy.toml", "--connect"])
@@ -53,7 +53,7 @@ fn check_with(folder: &Path, config: &str, options: &[&str]) -> Checked {
         .output()
         .unwrap();
     let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
-    Checked { code: output.status.code(), text: format!("{out}{err}"), out }
+    CheckOutput { code: output.status.code(), text: format!("{out}{err}"), out }
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn the_next_store_is_tried_too() {
     check(&config(nothing)).says("failed", &["next store", &nothing.to_string()]);
 }
 
-fn check(config: &str) -> Checked {
+fn check(config: &str) -> CheckOutput {
     check_with(TempDir::new().unwrap().path(), config, &[])
 }
 
@@ -283,7 +283,7 @@ fn a_configuration_that_is_wrong_is_not_tried() {
 }
 
 /// The result of a check of this store behind an app that answers.
-fn check_store(url: &str) -> Checked {
+fn check_store(url: &str) -> CheckOutput {
     let origin = Origin::always(Reply::unstored("hello"));
     let layout = "store.layout = \"sharded\"";
     check(&format!("{}store.url = \"{url}\"\n{layout}\n", origin_at(origin.address())))

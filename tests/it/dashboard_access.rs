@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use serde_json::{Value, json};
 
 use crate::support::client::{Answer, Ask};
-use crate::support::multiplexed::{self, Multiplexed};
+use crate::support::http2_client::{self, Http2Client};
 use crate::support::origin::{Origin, Reply};
 use crate::support::proxy::{Proxy, anteroom, shop};
 use crate::support::wait_until;
@@ -445,9 +445,9 @@ fn the_cookie_of_the_dashboard_reaches_no_app_and_splits_no_page() {
     assert!(proxy.get("/").cookie(&admin).send().is_hit(), "as without a cookie");
     let among = format!("_ga=GA1; {admin}; _gid=2");
     assert!(proxy.get("/").cookie(&among).send().is_hit(), "among harmless ones");
-    let mut browser = Multiplexed::open(proxy.address());
-    let over_http2 = |browser: &mut Multiplexed, path| {
-        browser.get(multiplexed::ask("GET", path, &[("cookie", &admin)])).unwrap()
+    let mut browser = Http2Client::open(proxy.address());
+    let over_http2 = |browser: &mut Http2Client, path| {
+        browser.get(http2_client::ask("GET", path, &[("cookie", &admin)])).unwrap()
     };
     assert!(over_http2(&mut browser, "/").is_hit());
 

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::thread;
 
 use crate::support::client::Client;
-use crate::support::multiplexed::{Multiplexed, ask};
+use crate::support::http2_client::{Http2Client, ask};
 use crate::support::proxy::{Proxy, Storage};
 
 /// An app that reads the head of a request, gives this answer, and closes: the rest of the upload resets the connection.
@@ -69,7 +69,7 @@ fn an_early_answer_reaches_a_client_of_http_2() {
         let proxy = Proxy::before(refusing(answer), &Storage::Embedded, "");
         for size in SIZES {
             for round in 0..5 {
-                let mut client = Multiplexed::open(proxy.address());
+                let mut client = Http2Client::open(proxy.address());
                 let request = ask("POST", "/upload", &[]);
                 let reply = client.send(request, Some(&vec![b'x'; size]), None);
                 assert_eq!(reply.map(|reply| reply.status).ok(), Some(status), "{size}, {round}");

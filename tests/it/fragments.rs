@@ -4,7 +4,7 @@ use std::io::Read as _;
 use std::sync::Arc;
 
 use crate::support::client::{Answer, Client};
-use crate::support::multiplexed::{self, Multiplexed};
+use crate::support::http2_client::{self, Http2Client};
 use crate::support::origin::{Gate, Origin, Rendezvous, Reply, Request};
 use crate::support::proxy::{Proxy, Storage, log_in, on_both_stores, shop};
 use crate::support::{at_once, wait_until};
@@ -592,9 +592,9 @@ fn a_visitor_over_http2_sees_personal_holes() {
     let settings = format!("listen = [{{ address = \"{{listen}}\", h2 = true }}]\n{}", with(CART));
     let proxy = Proxy::embedded(&origin, &settings);
     let alice = log_in(&proxy, "alice");
-    let mut connection = Multiplexed::open(proxy.address());
+    let mut connection = Http2Client::open(proxy.address());
     for is_hit in [false, true] {
-        let ask = multiplexed::ask("GET", "/p/1", &[("cookie", &alice)]);
+        let ask = http2_client::ask("GET", "/p/1", &[("cookie", &alice)]);
         let reply = connection.get(ask).unwrap();
         assert_eq!(reply.text(), page("<b>cart of alice</b>"));
         assert_eq!(reply.is_hit(), is_hit);

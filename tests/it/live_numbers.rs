@@ -30,16 +30,16 @@ fragments = [{ selector = "#stock", fill = "row:inventory:{item}", template = "{
 "##;
 
 /// A process of the guide; it is killed on drop.
-struct Running(Child);
+struct GuideProcess(Child);
 
-impl Running {
+impl GuideProcess {
     fn start(command: &mut Command) -> Self {
         let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         Self(quiet.spawn().unwrap())
     }
 }
 
-impl Drop for Running {
+impl Drop for GuideProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -59,8 +59,8 @@ fn blocks(kind: &str) -> Vec<String> {
 struct Shop {
     web: SocketAddr,
     _folder: TempDir,
-    _app: Running,
-    _proxy: Running,
+    _app: GuideProcess,
+    _proxy: GuideProcess,
 }
 
 impl Shop {
@@ -77,9 +77,10 @@ impl Shop {
             .replace("127.0.0.1:8080", &web.to_string())
             .replace("127.0.0.1:8000", &app.to_string());
         fs::write(folder.path().join("proxy.toml"), settings).unwrap();
-        let run = Running::start(Command::new(python()).arg("shop.py").current_dir(folder.path()));
+        let run =
+            GuideProcess::start(Command::new(python()).arg("shop.py").current_dir(folder.path()));
         wait_until("the app listens", || TcpStream::connect(app).is_ok());
-        let proxy = Running::start(
+        let proxy = GuideProcess::start(
             anteroom()
                 .args(["run", "--config", "proxy.toml"])
                 .env("ANTEROOM__CACHE__AUDIT", "off")

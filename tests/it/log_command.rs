@@ -15,12 +15,12 @@ use crate::support::wait_until;
 on_both_stores!(requests_are_shown_with_their_steps_and_without_secrets);
 
 /// A command that watches a proxy; it is killed on Drop.
-struct Watching {
+struct LogProcess {
     child: Child,
     out: PathBuf,
 }
 
-impl Watching {
+impl LogProcess {
     fn start(proxy: &Proxy, name: &str, words: &[&str]) -> Self {
         let out = proxy.folder().join(name);
         let file = File::create(&out).unwrap();
@@ -57,7 +57,7 @@ impl Watching {
     }
 }
 
-impl Drop for Watching {
+impl Drop for LogProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -65,7 +65,7 @@ impl Drop for Watching {
 }
 
 /// Requests pages until the command shows one, so that it watches.
-fn until_it_watches(proxy: &Proxy, watching: &Watching) {
+fn until_it_watches(proxy: &Proxy, watching: &LogProcess) {
     wait_until("it watches", || {
         proxy.get("/first").send();
         watching.printed().contains("/first")
@@ -76,10 +76,10 @@ fn requests_are_shown_with_their_steps_and_without_secrets(storage: &Storage) {
     let origin = shop(|_| Reply::html("hello"));
     let proxy = Proxy::start(&origin, storage, "session.mint = true");
     let alice = log_in(&proxy, "alice-secret");
-    let blocks = Watching::start(&proxy, "blocks", &[]);
-    let json = Watching::start(&proxy, "json", &["--json"]);
+    let blocks = LogProcess::start(&proxy, "blocks", &[]);
+    let json = LogProcess::start(&proxy, "json", &["--json"]);
     let other = ["--short", "--where", "reason = unknown-cookie and path ~ /item/"];
-    let filtered = Watching::start(&proxy, "filtered", &other);
+    let filtered = LogProcess::start(&proxy, "filtered", &other);
     until_it_watches(&proxy, &blocks);
     until_it_watches(&proxy, &json);
 
@@ -124,7 +124,7 @@ fn requests_are_shown_with_their_steps_and_without_secrets(storage: &Storage) {
 fn a_page_that_was_looked_up_and_is_not_stored_shows_that_step() {
     let origin = Origin::always(Reply::html("hello"));
     let proxy = Proxy::embedded(&origin, "");
-    let watching = Watching::start(&proxy, "refused", &["--where", "path = /refused"]);
+    let watching = LogProcess::start(&proxy, "refused", &["--where", "path = /refused"]);
     wait_until("it watches", || {
         let ask = proxy.get("/refused").header("Cache-Control", "only-if-cached");
         assert_eq!(ask.send().status, 504);
@@ -138,7 +138,7 @@ fn a_page_that_was_looked_up_and_is_not_stored_shows_that_step() {
 fn a_count_and_a_signal_end_the_command_well_and_the_end_of_the_proxy_does_not() {
     let origin = Origin::always(Reply::html("hello"));
     let mut proxy = Proxy::embedded(&origin, "");
-    let mut counted = Watching::start(&proxy, "counted", &["--count", "2", "--short"]);
+    let mut counted = LogProcess::start(&proxy, "counted", &["--count", "2", "--short"]);
     wait_until("two are counted", || {
         proxy.get("/a").send();
         counted.has_ended()
@@ -146,13 +146,13 @@ fn a_count_and_a_signal_end_the_command_well_and_the_end_of_the_proxy_does_not()
     assert_eq!(counted.exit_code(), Some(0));
     assert_eq!(counted.printed().lines().count(), 2, "{}", counted.printed());
     for signal in ["-INT", "-TERM"] {
-        let mut ended = Watching::start(&proxy, "ended", &[]);
+        let mut ended = LogProcess::start(&proxy, "ended", &[]);
         until_it_watches(&proxy, &ended);
         ended.signal(signal);
         assert_eq!(ended.exit_code(), Some(0), "{signal}");
     }
 
-    let mut watching = Watching::start(&proxy, "watching", &[]);
+    let mut watching = LogProcess::start(&proxy, "watching", &[]);
     until_it_watches(&proxy, &watching);
     proxy.terminate();
     assert_eq!(watching.exit_code(), Some(1));
@@ -165,7 +165,7 @@ fn a_count_and_a_signal_end_the_command_well_and_the_end_of_the_proxy_does_not()
 fn a_fifth_command_may_watch_when_another_has_gone() {
     let origin = Origin::always(Reply::html("hello"));
     let proxy = Proxy::embedded(&origin, "");
-    let start = |name: &str| Watching::start(&proxy, name, &["--short"]);
+    let start = |name: &str| LogProcess::start(&proxy, name, &["--short"]);
     let mut first = ["1", "2", "3", "4"].map(start);
     for watching in &first {
         until_it_watches(&proxy, watching);
@@ -192,7 +192,7 @@ fn a_fifth_command_may_watch_when_another_has_gone() {
 fn a_wrong_filter_is_told_with_its_place_by_the_command_and_by_the_proxy() {
     let origin = Origin::always(Reply::html("hello"));
     let proxy = Proxy::embedded(&origin, "");
-    let mut wrong = Watching::start(&proxy, "wrong", &["--where", "ms > 3 and reson = miss"]);
+    let mut wrong = LogProcess::start(&proxy, "wrong", &["--where", "ms > 3 and reson = miss"]);
     assert_eq!(wrong.exit_code(), Some(2));
     let printed = wrong.printed();
     let marked = "  ms > 3 and reson = miss\n             ^^^^^";

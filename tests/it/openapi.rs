@@ -24,12 +24,12 @@ match.path = "/item/{item}""#;
 const JSON: &str = "application/json";
 
 /// The description, and what of it was met.
-struct Described {
+struct ApiDescription {
     document: Value,
     met: BTreeSet<String>,
 }
 
-impl Described {
+impl ApiDescription {
     fn read() -> Self {
         Self::of(include_str!("../../docs/browser/openapi.json"))
     }
@@ -255,7 +255,7 @@ fn calls(proxy: &Proxy, of: (&str, &str), cookie: &str) -> Vec<(&'static str, As
 
 #[test]
 fn exactly_the_described_operations_are_answered() {
-    let mut described = Described::read();
+    let mut described = ApiDescription::read();
     let origin = plain_shop();
     let proxy = Proxy::embedded(&origin, SETTINGS);
     let alice = log_in(&proxy, "alice");
@@ -293,7 +293,7 @@ fn exactly_the_described_operations_are_answered() {
 
 #[test]
 fn figures_for_operators_are_answered_as_described() {
-    let mut described = Described::of(include_str!("../../docs/reference/admin-openapi.json"));
+    let mut described = ApiDescription::of(include_str!("../../docs/reference/admin-openapi.json"));
     let origin = shop(|_| Reply::html("hello"));
     for mode in ["serve", "learn"] {
         let settings = format!("admin.token = {{ file = \"token\" }}\ncache.mode = \"{mode}\"");
@@ -316,7 +316,7 @@ fn figures_for_operators_are_answered_as_described() {
 
 #[test]
 fn other_methods_and_paths_are_answered_as_described() {
-    let described = Described::read();
+    let described = ApiDescription::read();
     let origin = plain_shop();
     let proxy = Proxy::embedded(&origin, SETTINGS);
     let operations = described.operations();
@@ -341,7 +341,7 @@ fn other_methods_and_paths_are_answered_as_described() {
 
 #[test]
 fn a_change_is_taken_where_the_schema_takes_it() {
-    let described = Described::read();
+    let described = ApiDescription::read();
     let origin = plain_shop();
     let proxy = Proxy::embedded(&origin, SETTINGS);
     let alice = log_in(&proxy, "alice");
@@ -385,7 +385,7 @@ fn a_change_is_taken_where_the_schema_takes_it() {
 
 #[test]
 fn the_examples_are_what_their_schemas_say() {
-    fn walk(described: &Described, value: &Value, count: &mut usize) {
+    fn walk(described: &ApiDescription, value: &Value, count: &mut usize) {
         if let Some(examples) = value.get("examples").and_then(Value::as_object) {
             for example in examples.values() {
                 described.holds(&value["schema"], &example["value"]).unwrap();
@@ -396,7 +396,7 @@ fn the_examples_are_what_their_schemas_say() {
         let inner = inner.chain(value.as_array().into_iter().flatten());
         inner.for_each(|value| walk(described, value, count));
     }
-    let described = Described::read();
+    let described = ApiDescription::read();
     let mut count = 0;
     walk(&described, &described.document, &mut count);
     assert!(count > 10, "{count} examples");

@@ -101,9 +101,9 @@ fn greeting(user: Option<&str>) -> String {
 
 /// The user logged in under each id, as the app keeps it.
 #[derive(Clone, Default)]
-struct Known(Arc<Mutex<HashMap<String, String>>>);
+struct KnownUsers(Arc<Mutex<HashMap<String, String>>>);
 
-impl Known {
+impl KnownUsers {
     fn user(&self, id: Option<&str>) -> Option<String> {
         self.0.lock().unwrap().get(id?).cloned()
     }
@@ -136,7 +136,7 @@ fn known(user: &str) -> (String, Option<String>) {
 #[test]
 fn wordpress_names_its_users_in_the_cookie_of_a_log_in() {
     const COOKIE: &str = "wordpress_logged_in_5c016e8f0f95f039102cbe8366c5c7f3";
-    let sessions = Known::default();
+    let sessions = KnownUsers::default();
     let origin = Origin::start(move |request| {
         let value = cookie(request, COOKIE);
         let user = sessions.user(value.as_deref());
@@ -223,7 +223,7 @@ fn cookies_that_wordpress_reads_keep_their_visitors_from_shared_pages() {
 
 #[test]
 fn mediawiki_is_asked_by_its_api() {
-    let sessions = Known::default();
+    let sessions = KnownUsers::default();
     let origin = Origin::start(move |request| {
         let id = cookie(request, "wikidb_session");
         let user = sessions.user(id.as_deref());
@@ -297,7 +297,7 @@ fn mediawiki_is_asked_by_its_api() {
 
 #[test]
 fn django_labels_log_ins_and_shares_pages_beside_its_csrf_cookie() {
-    let sessions = Known::default();
+    let sessions = KnownUsers::default();
     let origin = Origin::start(move |request| {
         let id = cookie(request, "sessionid");
         let user = sessions.user(id.as_deref());
@@ -349,7 +349,7 @@ fn django_labels_log_ins_and_shares_pages_beside_its_csrf_cookie() {
 
 #[test]
 fn tomcat_gives_a_new_id_at_log_in_and_its_route_may_change() {
-    let sessions = Known::default();
+    let sessions = KnownUsers::default();
     let origin = Origin::start(move |request| {
         let id = cookie(request, "JSESSIONID");
         let id = id.as_deref().and_then(|id| id.split('.').next());
@@ -407,7 +407,7 @@ session.logout = { match = { method = "GET", path = "/shop/leave" }, success = {
 
 #[test]
 fn php_keeps_its_id_at_log_in_and_log_out_and_the_app_is_asked() {
-    let sessions = Known::default();
+    let sessions = KnownUsers::default();
     let origin = Origin::start(move |request| {
         let id = cookie(request, "PHPSESSID");
         let user = sessions.user(id.as_deref());
@@ -465,7 +465,7 @@ fn the_php_guide_leads_to_a_name_in_a_page_that_all_share() {
     let element = blocks.iter().find_map(|block| block.strip_prefix("html\n")).unwrap();
 
     let page = element.to_owned();
-    let sessions = Known::default();
+    let sessions = KnownUsers::default();
     let origin = Origin::start(move |request| {
         let id = cookie(request, "PHPSESSID");
         let user = sessions.user(id.as_deref());
@@ -518,7 +518,7 @@ fn the_php_guide_leads_to_a_name_in_a_page_that_all_share() {
 fn wordpress_s_second_cookie_identifies_the_user_too() {
     const LOGIN: &str = "wordpress_logged_in_5c016e8f0f95f039102cbe8366c5c7f3";
     const ADMIN: &str = "wordpress_sec_5c016e8f0f95f039102cbe8366c5c7f3";
-    let sessions = Known::default();
+    let sessions = KnownUsers::default();
     let origin = Origin::start(move |request| {
         let [user, admin] =
             [LOGIN, ADMIN].map(|name| sessions.user(cookie(request, name).as_deref()));
@@ -634,7 +634,7 @@ fn mediawiki_s_persistent_users_are_known_by_their_token() {
 
 #[test]
 fn django_logs_in_and_out_at_its_administration_and_wherever_it_leads() {
-    let sessions = Known::default();
+    let sessions = KnownUsers::default();
     let origin = Origin::start(move |request| {
         let id = cookie(request, "sessionid");
         let user = sessions.user(id.as_deref());
@@ -693,7 +693,7 @@ fn django_logs_in_and_out_at_its_administration_and_wherever_it_leads() {
 
 #[test]
 fn tomcat_s_single_sign_on_identifies_the_user_in_each_app() {
-    let sessions = Known::default();
+    let sessions = KnownUsers::default();
     let origin = Origin::start(move |request| {
         let ids = ["JSESSIONID", "JSESSIONIDSSO"].map(|name| cookie(request, name));
         let user = ids.iter().find_map(|id| sessions.user(id.as_deref()));

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::support::client::{Ask, Client, SITE};
 use crate::support::free_port;
-use crate::support::multiplexed::{Multiplexed, ask};
+use crate::support::http2_client::{Http2Client, ask};
 use crate::support::origin::{Origin, Reply};
 use crate::support::proxy::{Proxy, anteroom, log_in, shop};
 use crate::support::wait_until;
@@ -173,8 +173,8 @@ fn a_connection_that_was_taken_for_another_peer_s_ends_behind_its_next_request()
     let origin = Origin::start(|_| Reply::html("hello"));
     let proxy = Proxy::embedded(&origin, "");
     let url = format!("http://{SITE}/");
-    let mut client = Multiplexed::open(proxy.address());
-    let get = |client: &mut Multiplexed| client.get(ask("GET", &url, &[]));
+    let mut client = Http2Client::open(proxy.address());
+    let get = |client: &mut Http2Client| client.get(ask("GET", &url, &[]));
     assert_eq!(get(&mut client).unwrap().status, 200);
     for trusted in ["client.trusted_proxies = \"127.0.0.1\"\n", ""] {
         let line = "client.trusted_proxies = \"127.0.0.1\"\n";
@@ -182,7 +182,7 @@ fn a_connection_that_was_taken_for_another_peer_s_ends_behind_its_next_request()
         assert!(proxy.reload(), "{}", proxy.complaints());
         assert_eq!(get(&mut client).unwrap().status, 200);
         wait_until("it ends", || get(&mut client).is_err());
-        client = Multiplexed::open(proxy.address());
+        client = Http2Client::open(proxy.address());
         assert_eq!(get(&mut client).unwrap().status, 200);
     }
 }

@@ -1,6 +1,6 @@
 //! Response fields that a route cuts (`remove_headers`): from stored pages, and from what is forwarded.
 
-use crate::support::multiplexed::{Multiplexed, ask};
+use crate::support::http2_client::{Http2Client, ask};
 use crate::support::origin::{Origin, Reply, Request};
 use crate::support::proxy::{Proxy, Storage, log_in, on_both_stores, shop};
 
@@ -103,7 +103,7 @@ fn trailers_and_answers_by_http2_are_without_the_fields() {
             .chunks(&["hello"], &[("x-sum", "7"), ("x-debug", "c")])
     });
     let proxy = Proxy::embedded(&origin, ROUTE);
-    let mut client = Multiplexed::open(proxy.address());
+    let mut client = Http2Client::open(proxy.address());
     let reply = client.get(ask("GET", "/", &[("te", "trailers")])).unwrap();
     assert_eq!(reply.text(), "hello");
     assert_cut(|name| reply.header(name));

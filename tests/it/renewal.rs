@@ -22,7 +22,7 @@ use tonic::transport::Endpoint;
 
 use crate::grpc::{self, Plain};
 use crate::support::client::{Client, SITE};
-use crate::support::multiplexed::{Multiplexed, ask};
+use crate::support::http2_client::{Http2Client, ask};
 use crate::support::origin::{Gate, Origin, Reply};
 use crate::support::proxy::Proxy;
 use crate::support::tls::{Authority, Browser, CertificateWithKey};
@@ -136,7 +136,7 @@ const VISITORS: [(&str, Visitor); 8] = [
         }
     }),
     ("HTTP/2, kept", |site, goes| {
-        let mut client = Multiplexed::over(site.carry(&http2()));
+        let mut client = Http2Client::over(site.carry(&http2()));
         while goes.on() {
             get_many(&mut client);
         }
@@ -144,7 +144,7 @@ const VISITORS: [(&str, Visitor); 8] = [
     ("HTTP/2, fresh and resumed", |site, goes| {
         let browser = http2();
         while goes.on() {
-            get_many(&mut Multiplexed::over(site.carry(&browser)));
+            get_many(&mut Http2Client::over(site.carry(&browser)));
         }
     }),
     ("WebSocket over HTTP/1.1", |site, goes| {
@@ -152,7 +152,7 @@ const VISITORS: [(&str, Visitor); 8] = [
         chat(client(format!("ws://{SITE}/chat"), socket).expect("a handshake").0, goes);
     }),
     ("WebSocket over HTTP/2", |site, goes| {
-        let tube = Multiplexed::over(site.carry(&http2())).websocket(&url("/chat"));
+        let tube = Http2Client::over(site.carry(&http2())).websocket(&url("/chat"));
         chat(WebSocket::from_raw_socket(tube, Role::Client, None), goes);
     }),
     ("gRPC", |site, goes| {
@@ -171,7 +171,7 @@ fn get(site: &Site, client: &mut Client, goes: &Goes<'_>) {
     assert_eq!((answer.status, answer.text().as_str()), (200, "hello"));
 }
 
-fn get_many(client: &mut Multiplexed) {
+fn get_many(client: &mut Http2Client) {
     let targets = ["/page", "/other", "/page", "/other"];
     let asks = targets.iter().map(|path| ask("GET", &url(path), &[])).collect();
     for answer in client.all(asks) {

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::support::apps::App;
 use crate::support::client::{Ask, Client};
-use crate::support::multiplexed::{self, Multiplexed};
+use crate::support::http2_client::{self, Http2Client};
 use crate::support::proxy::{Proxy, Storage};
 use crate::support::redis::RedisServer;
 
@@ -87,7 +87,7 @@ struct Visitor<'a> {
     proxy: &'a Proxy,
     cookie: Option<&'a str>,
     /// The visitor's connection of HTTP/2; else each request has a connection of HTTP/1.1.
-    http2: Option<Multiplexed>,
+    http2: Option<Http2Client>,
 }
 
 impl Visitor<'_> {
@@ -105,7 +105,7 @@ impl Visitor<'_> {
                 (answer.status, answer.text())
             }
             Some(client) => {
-                let answer = client.get(multiplexed::ask("POST", "/", &all)).unwrap();
+                let answer = client.get(http2_client::ask("POST", "/", &all)).unwrap();
                 (answer.status, answer.text())
             }
         };
@@ -157,7 +157,7 @@ fn no_trailer_reaches(visitor: &mut Visitor<'_>, identity: &str, user: Option<&s
         ] {
             let cookie = visitor.cookie.map(|cookie| ("cookie", cookie));
             let fields: Vec<_> = cookie.into_iter().chain(more).collect();
-            let ask = multiplexed::ask("POST", "/", &fields);
+            let ask = http2_client::ask("POST", "/", &fields);
             let trailers = Some(trailers.clone());
             let answer = client.send(ask, Some(body.as_bytes()), trailers).unwrap();
             let text = answer.text();
@@ -240,7 +240,7 @@ fn no_spelling_reaches(app: &App) {
             let mut told = no_forgery_reaches(&mut by_http1, (identity, user), passes);
             no_odd_place_reaches(&by_http1, identity, user);
 
-            let http2 = Some(Multiplexed::open(proxy.address()));
+            let http2 = Some(Http2Client::open(proxy.address()));
             let mut by_http2 = Visitor { proxy: &proxy, cookie, http2 };
             let same = no_forgery_reaches(&mut by_http2, (identity, user), passes);
             // Nothing else tells one version from the other.

@@ -493,12 +493,12 @@ fn without_a_proxy_it_is_a_usual_start() {
 }
 
 /// A process that has got the sockets, and goes on when its log is read.
-struct Waiting {
+struct WaitingProcess {
     process: Child,
     log: PathBuf,
 }
 
-impl Waiting {
+impl WaitingProcess {
     fn start(proxy: &Proxy) -> Self {
         let log = proxy.folder().join("fifo");
         // Opening it waits for a reader.
@@ -522,7 +522,7 @@ impl Waiting {
 fn nothing_changes_while_another_process_prepares() {
     let (origin, storage) = (hello(), Storage::redis());
     let mut proxy = Proxy::start(&origin, &storage, "");
-    let waiting = Waiting::start(&proxy);
+    let waiting = WaitingProcess::start(&proxy);
     assert_eq!(proxy.get("/").send().text(), "hello");
     assert_eq!(proxy.admin("/readyz").send().status, 200);
     assert!(!proxy.reload(), "the other process has read the configuration");
@@ -538,7 +538,7 @@ fn a_signal_to_the_new_process_ends_that_alone(storage: &Storage) {
     for name in ["TERM", "INT"] {
         let origin = hello();
         let proxy = Proxy::start(&origin, storage, "");
-        let waiting = Waiting::start(&proxy);
+        let waiting = WaitingProcess::start(&proxy);
         let id = waiting.process.id().to_string();
         assert!(Command::new("kill").args(["-s", name, &id]).status().unwrap().success());
         assert!(!waiting.go_on().wait().unwrap().success(), "{name}");
@@ -550,7 +550,7 @@ fn a_signal_to_the_new_process_ends_that_alone(storage: &Storage) {
 fn a_process_that_is_killed_while_it_prepares_is_forgotten(storage: &Storage) {
     let origin = hello();
     let mut proxy = Proxy::start(&origin, storage, "");
-    let mut waiting = Waiting::start(&proxy);
+    let mut waiting = WaitingProcess::start(&proxy);
     waiting.process.kill().unwrap();
     waiting.process.wait().unwrap();
     proxy.wait_for_complaint("the take-over failed: this process serves on");
@@ -578,7 +578,7 @@ fn no_purge_waits_for_a_process_that_was_killed_before_it_served() {
 fn a_signal_to_the_old_process_ends_both(storage: &Storage) {
     let origin = hello();
     let mut proxy = Proxy::start(&origin, storage, "");
-    let mut waiting = Waiting::start(&proxy);
+    let mut waiting = WaitingProcess::start(&proxy);
     proxy.terminate();
     assert_eq!(proxy.exit_code(), Some(0));
     assert!(!waiting.process.wait().unwrap().success());

@@ -36,7 +36,7 @@ pub(crate) struct Copy {
 
 /// A request that was sent.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct SentRequest {
     pub(crate) browser: usize,
     /// The session whose cookie it bears.
     pub(crate) session: Option<usize>,
@@ -71,7 +71,7 @@ pub(crate) struct Asked {
     pub(crate) has_store: bool,
 }
 
-impl Asked {
+impl SentRequest {
     /// The user that the answer may be for.
     fn user(&self, state: &State) -> Option<usize> {
         if let Does::LogIn(user) = self.does {
@@ -169,7 +169,7 @@ pub(crate) struct AnswerContent {
 /// Holds an answer against what is promised.
 pub(crate) fn check(
     state: &State,
-    asked: &Asked,
+    asked: &SentRequest,
     answer: &Answer,
 ) -> Result<AnswerContent, String> {
     let lines = |fields: &crate::support::wire::Fields| -> String {
@@ -245,13 +245,13 @@ pub(crate) fn check(
 }
 
 /// Whether there is a whole page.
-fn is_page(asked: &Asked, answer: &Answer) -> bool {
+fn is_page(asked: &SentRequest, answer: &Answer) -> bool {
     let has_page = answer.status == 200 || (answer.status == 304 && asked.copy.is_some());
     asked.kind.is_some_and(|kind| kind != Kind::Partial) && has_page
 }
 
 /// Whether an answer is whole, and says what it must where nothing fails.
-fn has_come(asked: &Asked, answer: &Answer) -> Result<(), String> {
+fn has_come(asked: &SentRequest, answer: &Answer) -> Result<(), String> {
     if !asked.is_well {
         return Ok(());
     }
@@ -283,7 +283,7 @@ fn is_given_alone(answer: &Answer) -> Result<(), String> {
 }
 
 /// Whether a mark may stand in an answer.
-fn is_his(state: &State, asked: &Asked, owner: Owner) -> bool {
+fn is_his(state: &State, asked: &SentRequest, owner: Owner) -> bool {
     let user = asked.user(state);
     match owner {
         Owner::User(owner) => user == Some(owner),
@@ -299,7 +299,7 @@ fn is_his(state: &State, asked: &Asked, owner: Owner) -> bool {
 /// Whether the proxy tells a known visitor the right identity.
 fn is_told_of_himself(
     state: &State,
-    asked: &Asked,
+    asked: &SentRequest,
     user: usize,
     status: u16,
     body: &str,
@@ -329,7 +329,7 @@ fn are_filled(state: &State, user: usize, body: &str) -> Result<(), String> {
 }
 
 /// Whether a page shows that its visitor is known.
-fn is_known_as(state: &State, asked: &Asked, user: usize, body: &str) -> bool {
+fn is_known_as(state: &State, asked: &SentRequest, user: usize, body: &str) -> bool {
     let owner = match asked.kind {
         Some(Kind::Segment) if !asked.path.ends_with('3') => Owner::Group(state.users[user].group),
         _ => Owner::User(user),
@@ -338,7 +338,7 @@ fn is_known_as(state: &State, asked: &Asked, user: usize, body: &str) -> bool {
 }
 
 /// Whether a whole page is what the app has said there, but for what is in its holes.
-fn is_as_said(state: &State, asked: &Asked, body: &str) -> Result<(), String> {
+fn is_as_said(state: &State, asked: &SentRequest, body: &str) -> Result<(), String> {
     if !body.ends_with("<!--end--></html>") {
         return Err("what broke off is given as a whole".to_owned());
     }

@@ -14,13 +14,13 @@ use tempfile::TempDir;
 
 use self::fail::Fault;
 use crate::app::{self, KINDS, Kind, SETTINGS, VISITOR};
-use crate::check::{AnswerContent, Asked, Copy, Does, SECOND, check, plain};
+use crate::check::{AnswerContent, Copy, Does, SECOND, SentRequest, check, plain};
 use crate::support::client::{Answer, Ask, Client};
 use crate::support::origin::{Gate, Origin};
 use crate::support::proxy::{Proxy, Storage};
 use crate::support::{holds_within, wait_until};
 use crate::tally::Tally;
-use crate::world::{Ended, LogOut, State, USERS, World, between};
+use crate::world::{LogOut, SessionEnd, State, USERS, World, between};
 
 /// Browsers of each user, those of strangers, and one with cookies of others.
 const BROWSERS_EACH: usize = 2;
@@ -68,8 +68,8 @@ struct Browser {
 }
 
 /// A request on its way.
-struct Pending {
-    asked: Asked,
+struct PendingRequest {
+    asked: SentRequest,
     client: Client,
     /// Of what puts something into a cart, while all is well: how often the proxy could not read the store before.
     read_errors: Option<f64>,
@@ -229,7 +229,7 @@ impl Play {
                 .into_iter()
                 .map(|(proxy, kind)| {
                     let asked = self.asks(browser, kind, 0);
-                    self.send(Asked { proxy, ..asked })
+                    self.send(SentRequest { proxy, ..asked })
                 })
                 .collect();
             self.finish(pending);
@@ -242,7 +242,7 @@ impl Play {
         self.finish(pending);
     }
 
-    fn send_burst(&mut self) -> Vec<Pending> {
+    fn send_burst(&mut self) -> Vec<PendingRequest> {
         let (kind, page) = self.any_page();
         let count = self.rng.usize(3..10);
         (0..count)
@@ -262,10 +262,10 @@ impl Play {
         (kind, self.rng.usize(..pages))
     }
 
-    fn asks(&mut self, browser: usize, kind: Kind, page: usize) -> Asked {
+    fn asks(&mut self, browser: usize, kind: Kind, page: usize) -> SentRequest {
         let path = format!("/{}/{page}", kind.word());
         let copy = self.copies.get(&(browser, path.clone())).cloned();
-        Asked {
+        SentRequest {
             browser,
             session: self.browsers[browser].session,
             proxy: self.rng.usize(..self.proxies.len()),
@@ -289,9 +289,15 @@ impl Play {
     }
 
     /// A browser that asks for something else than a page.
-    fn does(&mut self, browser: usize, method: &'static str, path: String, does: Does) -> Asked {
+    fn does(
+        &mut self,
+        browser: usize,
+        method: &'static str,
+        path: String,
+        does: Does,
+    ) -> SentRequest {
         let asked = self.asks(browser, Kind::None, 0);
-        Asked { method, path, does, kind: None, copy: None, ..asked }
+        SentRequest { method, path, does, kind: None, copy: None, ..asked }
     }
 
     /// The browser of a logged-in user, where there is one: of those first who must be known by now.
@@ -358,13 +364,13 @@ impl Play {
     }
 
     /// A browser's session changes, while it asks for pages, and others do.
-    fn changes_session(&mut self, browser: usize, how: fn(&mut Self, usize) -> Asked) {
+    fn changes_session(&mut self, browser: usize, how: fn(&mut Self, usize) -> SentRequest) {
         let [before, behind] = [(); 2].map(|()| self.rng.usize(..3));
         let change = how(self, browser);
         if let Does::LogOut(_) = change.does {
             // So that the user is remembered there.
             let me = self.does(browser, "GET", "/_anteroom/me".to_owned(), Does::Me);
-            let pending = vec![self.send(Asked { proxy: change.proxy, ..me })];
+            let pending = vec![self.send(SentRequest { proxy: change.proxy, ..me })];
             self.finish(pending);
         }
         let mut pending: Vec<_> = (0..before).map(|_| self.his(browser)).collect();
@@ -381,7 +387,7 @@ impl Play {
         self.finish(others);
     }
 
-    fn logs_in(&mut self, browser: usize) -> Asked {
+    fn logs_in(&mut self, browser: usize) -> SentRequest {
         // A visitor without a session gets one now and then, which may be kept at the log-in.
         if self.rng.bool() {
             let asked = self.asks(browser, Kind::None, 0);
@@ -393,24 +399,24 @@ impl Play {
         self.does(browser, "POST", format!("/login?{user}-{keeps}"), Does::LogIn(user))
     }
 
-    fn logs_out(&mut self, browser: usize) -> Asked {
+    fn logs_out(&mut self, browser: usize) -> SentRequest {
         let how = LogOut::ALL[self.rng.usize(..LogOut::ALL.len())];
         self.logs_out_so(browser, how)
     }
 
-    fn logs_out_so(&mut self, browser: usize, how: LogOut) -> Asked {
+    fn logs_out_so(&mut self, browser: usize, how: LogOut) -> SentRequest {
         self.does(browser, "POST", format!("/logout/{}", how.word()), Does::LogOut(how))
     }
 
     /// A request of that browser for anything.
-    fn his(&mut self, browser: usize) -> Pending {
+    fn his(&mut self, browser: usize) -> PendingRequest {
         let (kind, page) = self.any_page();
         let asked = self.asks(browser, kind, page);
         self.send(asked)
     }
 
     /// What a log-in or a log-out makes unclear until it is answered.
-    fn begins(&mut self, asked: &Asked) {
+    fn begins(&mut self, asked: &SentRequest) {
         self.may_lose_cart(asked);
         let mut state = self.world.state();
         let Some(session) = asked.session.map(|session| &mut state.sessions[session]) else {
@@ -464,7 +470,7 @@ impl Play {
                 asked.push(self.does(browser, "GET", path.clone(), does));
                 asked.push(self.does(other, "GET", path, does));
             }
-            let pending = asked.into_iter().map(|asked| self.send(Asked { proxy, ..asked }));
+            let pending = asked.into_iter().map(|asked| self.send(SentRequest { proxy, ..asked }));
             let pending = pending.collect();
             self.finish(pending);
         }
@@ -489,7 +495,7 @@ impl Play {
         let count = chosen.len();
         let pending = chosen.into_iter().map(|browser| {
             let asked = self.asks(browser, Kind::Oops, page);
-            self.send(Asked { proxy, method: "GET", ..asked })
+            self.send(SentRequest { proxy, method: "GET", ..asked })
         });
         let pending = pending.collect();
         // All have come, to the app or to the fetch for all; where something fails some may not.
@@ -552,7 +558,7 @@ impl Play {
         for session in &known {
             self.tally.count("revoked");
             let session = &mut self.world.state().sessions[*session];
-            session.ended.get_or_insert_with(|| Ended { at: Instant::now(), proxy });
+            session.ended.get_or_insert_with(|| SessionEnd { at: Instant::now(), proxy });
             // Revoked is revoked, whatever the app says.
             session.is_kept = false;
         }
@@ -604,15 +610,14 @@ impl Play {
         let (any, page) = self.any_page();
         let asked = [Kind::None, Kind::My, any].map(|kind| self.asks(THIEF, kind, page));
         let me = self.does(THIEF, "GET", "/_anteroom/me".to_owned(), Does::Me);
-        let pending = asked
-            .into_iter()
-            .chain([me])
-            .map(|asked| self.send(Asked { proxy, session: Some(session), copy: None, ..asked }));
+        let pending = asked.into_iter().chain([me]).map(|asked| {
+            self.send(SentRequest { proxy, session: Some(session), copy: None, ..asked })
+        });
         let pending = pending.collect();
         self.finish(pending);
     }
 
-    fn send(&mut self, asked: Asked) -> Pending {
+    fn send(&mut self, asked: SentRequest) -> PendingRequest {
         self.asked += 1;
         let asked = self.with_token(asked);
         let ask = self.ask(&asked);
@@ -622,14 +627,14 @@ impl Play {
             asked.session.and_then(|session| self.world.state().sessions[session].recognised);
         let is_told = recognised.is_some_and(|at| at.elapsed() < REMEMBERED_FOR);
         let is_settled = asked.is_settled && is_told;
-        let asked = Asked { sent: Instant::now(), is_settled, ..asked };
+        let asked = SentRequest { sent: Instant::now(), is_settled, ..asked };
         let is_sure = asked.does == Does::Buy && asked.is_well;
         let read_errors = is_sure.then(|| self.proxies[asked.proxy].metric(READ_ERRORS));
         ask.start_on(&mut client);
-        Pending { asked, client, read_errors }
+        PendingRequest { asked, client, read_errors }
     }
 
-    fn ask(&self, asked: &Asked) -> Ask {
+    fn ask(&self, asked: &SentRequest) -> Ask {
         let state = self.world.state();
         let brought = &state.browsers[asked.browser];
         let id = asked.session.map(|session| state.sessions[session].id.clone());
@@ -680,7 +685,7 @@ impl Play {
         }
     }
 
-    fn finish(&mut self, pending: Vec<Pending>) {
+    fn finish(&mut self, pending: Vec<PendingRequest>) {
         for one in pending {
             drop(self.finish_one(one));
         }
@@ -691,8 +696,8 @@ impl Play {
     }
 
     /// Reads an answer, and looks at it.
-    fn finish_one(&mut self, pending: Pending) -> Option<Answer> {
-        let Pending { asked, mut client, read_errors } = pending;
+    fn finish_one(&mut self, pending: PendingRequest) -> Option<Answer> {
+        let PendingRequest { asked, mut client, read_errors } = pending;
         let Some(answer) = client.try_answer(asked.method) else {
             self.tally.unanswered += 1;
             if asked.is_well {
@@ -733,11 +738,12 @@ impl Play {
     /// machine stops everything for a second now and then.
     fn excused(
         &mut self,
-        asked: &Asked,
+        asked: &SentRequest,
         answer: &Answer,
         wrong: String,
     ) -> Result<AnswerContent, String> {
-        let away = Asked { has_store: false, is_well: false, is_settled: false, ..asked.clone() };
+        let away =
+            SentRequest { has_store: false, is_well: false, is_settled: false, ..asked.clone() };
         let without = check(&self.world.state(), &away, answer);
         let Some(seen) = without.ok().filter(|_| asked.is_well) else { return Err(wrong) };
         let errors = self.proxies[asked.proxy].metric(READ_ERRORS);
@@ -761,7 +767,7 @@ impl Play {
     }
 
     /// The browser keeps the page, to ask later whether it is as it was.
-    fn keep(&mut self, asked: &Asked, answer: &Answer) {
+    fn keep(&mut self, asked: &SentRequest, answer: &Answer) {
         let is_page = asked.kind.is_some_and(|kind| kind != Kind::Oops) && asked.method == "GET";
         if asked.browser == THIEF || !is_page || answer.status != 200 || !answer.body.whole {
             return;
@@ -777,7 +783,7 @@ impl Play {
     }
 
     /// The outcome is unknown: the browser begins again.
-    fn gives_up(&mut self, asked: &Asked) {
+    fn gives_up(&mut self, asked: &SentRequest) {
         if asked.does != Does::Nothing {
             let browser = &mut self.browsers[asked.browser];
             browser.session = None;
@@ -788,7 +794,7 @@ impl Play {
 
     /// What an answer does to the browser and its session; `has_read`: the proxy could read the store all the while.
     /// Where it could not, it may not have known the visitor, and then nothing was put into a cart.
-    fn heed(&mut self, asked: &Asked, answer: &Answer, has_read: bool) {
+    fn heed(&mut self, asked: &SentRequest, answer: &Answer, has_read: bool) {
         let now = Instant::now();
         let mut state = self.world.state();
         let set = answer.cookie("SID");
@@ -834,7 +840,7 @@ impl Play {
                 if !asked.has_store {
                     self.waiting.push((number, asked.proxy, is_kept));
                 } else if session.ended.is_none() {
-                    session.ended = Some(Ended { at: now, proxy: asked.proxy });
+                    session.ended = Some(SessionEnd { at: now, proxy: asked.proxy });
                     session.is_kept = is_kept;
                 }
             }
@@ -863,7 +869,7 @@ impl Play {
 }
 
 /// Notes that an answer shows its visitor recognised, or may change the user.
-fn note_recognised(state: &mut State, asked: &Asked, answer: &Answer, now: Instant) {
+fn note_recognised(state: &mut State, asked: &SentRequest, answer: &Answer, now: Instant) {
     let is_known = asked.known(state).is_some();
     let Some(session) = asked.session.map(|session| &mut state.sessions[session]) else { return };
     if asked.method == "POST" {
@@ -879,7 +885,7 @@ fn note_recognised(state: &mut State, asked: &Asked, answer: &Answer, now: Insta
 }
 
 /// Whether a connection may carry another request when this was answered.
-fn stays_open(asked: &Asked, answer: &Answer) -> bool {
+fn stays_open(asked: &SentRequest, answer: &Answer) -> bool {
     let is_empty = asked.method == "HEAD" || matches!(answer.status, 204 | 304);
     let has_end = ["content-length", "transfer-encoding"];
     let is_framed = is_empty || has_end.iter().any(|name| answer.header(name).is_some());

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::app::Kind;
-use crate::check::{AnswerContent, Asked, Does};
+use crate::check::{AnswerContent, Does, SentRequest};
 use crate::support::client::Answer;
 
 /// What may be shared, of which each kind has to be.
@@ -18,7 +18,7 @@ const OFTEN: [(&str, u64); 3] = [("own cart", 6), ("own recent", 6), ("token joi
 
 /// Pages of a kind that may be shared.
 #[derive(Clone, Copy, Debug, Default)]
-struct Shared {
+struct SharedPages {
     asked: u64,
     hits: u64,
 }
@@ -28,7 +28,7 @@ struct Shared {
 pub(crate) struct Tally {
     answers: u64,
     pub(crate) unanswered: u64,
-    shared: BTreeMap<&'static str, Shared>,
+    shared: BTreeMap<&'static str, SharedPages>,
     /// What has to come at least once, or as [`OFTEN`] says, by name.
     tried: BTreeMap<String, u64>,
 }
@@ -63,7 +63,7 @@ impl Tally {
         Self {
             answers: 0,
             unanswered: 0,
-            shared: SHAREABLE.map(|kind| (kind.word(), Shared::default())).into(),
+            shared: SHAREABLE.map(|kind| (kind.word(), SharedPages::default())).into(),
             tried: tried.map(|name| (name, 0)).collect(),
         }
     }
@@ -79,7 +79,7 @@ impl Tally {
     }
 
     /// An answer that is as it must be.
-    pub(crate) fn answer(&mut self, asked: &Asked, answer: &Answer, seen: AnswerContent) {
+    pub(crate) fn answer(&mut self, asked: &SentRequest, answer: &Answer, seen: AnswerContent) {
         self.answers += 1;
         self.count_if(answer.cache_status().contains("collapsed"), "waited");
         self.count_if(answer.status == 304, "not modified");
@@ -106,7 +106,7 @@ impl Tally {
     }
 
     /// A page that may be for another visitor.
-    pub(crate) fn shareable(&mut self, asked: &Asked, answer: &Answer) {
+    pub(crate) fn shareable(&mut self, asked: &SentRequest, answer: &Answer) {
         let kind = asked.kind.map_or("", Kind::word);
         let shared = self.shared.get_mut(kind).expect("the kind may be shared");
         shared.asked += 1;

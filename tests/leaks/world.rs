@@ -43,7 +43,7 @@ pub(crate) enum Holder {
 
 /// Where and when the end of a session was acknowledged.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ended {
+pub(crate) struct SessionEnd {
     pub(crate) at: Instant,
     /// The proxy that has acknowledged it.
     pub(crate) proxy: usize,
@@ -51,7 +51,7 @@ pub(crate) struct Ended {
 
 /// What a browser brings beside its session.
 #[derive(Debug)]
-pub(crate) struct Brought {
+pub(crate) struct BrowserState {
     /// In `_ga`, which scripts write.
     pub(crate) counted: String,
     /// In `theme`, an unconfigured cookie.
@@ -86,7 +86,7 @@ pub(crate) struct Session {
     pub(crate) known: Option<Instant>,
     /// Whether a log-out has begun, or the outcome of a log-in is unknown.
     pub(crate) is_unclear: bool,
-    pub(crate) ended: Option<Ended>,
+    pub(crate) ended: Option<SessionEnd>,
     /// Whether the browser keeps the cookie of a session that has ended so, and may log in with it.
     pub(crate) is_kept: bool,
     /// When it was last answered as that of a known visitor, since it was last used to change something: so
@@ -131,7 +131,7 @@ pub(crate) struct State {
     marks: HashMap<String, Owner>,
     pub(crate) users: Vec<User>,
     pub(crate) groups: Vec<String>,
-    pub(crate) browsers: Vec<Brought>,
+    pub(crate) browsers: Vec<BrowserState>,
     pub(crate) sessions: Vec<Session>,
     by_id: HashMap<String, usize>,
     /// The number of things in a cart is a mark, too: it gives the owner.
@@ -184,7 +184,7 @@ impl World {
         for number in 0..browsers {
             let [counted, theme, credentials] =
                 [(); 3].map(|()| state.mark(Owner::Browser(number)));
-            state.browsers.push(Brought { counted, theme, credentials, bought: None });
+            state.browsers.push(BrowserState { counted, theme, credentials, bought: None });
         }
         Self(Mutex::new(state))
     }

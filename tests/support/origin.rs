@@ -177,7 +177,7 @@ impl Reply {
 
 type Handler = dyn Fn(&Request) -> Reply + Send + Sync;
 
-struct Shared {
+struct OriginState {
     handler: Box<Handler>,
     seen: Mutex<Vec<Request>>,
     sockets: Mutex<Vec<TcpStream>>,
@@ -188,7 +188,7 @@ struct Shared {
 /// The running origin; it ends on Drop.
 pub struct Origin {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<OriginState>,
 }
 
 impl Origin {
@@ -204,7 +204,7 @@ impl Origin {
     ) -> Self {
         let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(OriginState {
             handler: Box::new(handler),
             seen: Mutex::default(),
             sockets: Mutex::default(),
@@ -257,7 +257,7 @@ impl Drop for Origin {
     }
 }
 
-fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+fn accept(listener: &TcpListener, shared: &Arc<OriginState>) {
     for (connection, stream) in listener.incoming().enumerate() {
         if shared.stopped.load(Ordering::SeqCst) {
             return;
@@ -275,7 +275,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
 }
 
 /// Answers one request after the other until one side closes.
-fn converse(connection: usize, wire: &mut Wire, shared: &Shared) -> io::Result<()> {
+fn converse(connection: usize, wire: &mut Wire, shared: &OriginState) -> io::Result<()> {
     for nth in 1.. {
         let Some(head) = wire.head()? else { return Ok(()) };
         let mut words = head.first.split(' ').map(str::to_owned);

@@ -11,14 +11,14 @@ use std::thread;
 pub struct Relay {
     address: SocketAddr,
     server: Arc<AtomicU16>,
-    doomed: Doomed,
+    doomed: DoomedWord,
     hold: Arc<Hold>,
 }
 
 /// Whether answers are held up.
 #[derive(Default)]
 struct Hold {
-    what: Mutex<Held>,
+    what: Mutex<HeldAnswers>,
     ends: Condvar,
     /// Connections that have asked with the word.
     caught: AtomicUsize,
@@ -26,14 +26,14 @@ struct Hold {
 
 /// Which answers are held up.
 #[derive(Default)]
-struct Held {
+struct HeldAnswers {
     all: bool,
     /// Those of connections that have asked with this word in it.
     word: Option<&'static str>,
 }
 
 /// The word that makes a question one whose answer is lost. It is taken by the first that has it.
-type Doomed = Arc<Mutex<Option<&'static str>>>;
+type DoomedWord = Arc<Mutex<Option<&'static str>>>;
 
 impl Relay {
     /// Relays to a port on this machine.
@@ -42,7 +42,7 @@ impl Relay {
         let address = listener.local_addr().unwrap();
         let server = Arc::new(AtomicU16::new(port));
         let to = Arc::clone(&server);
-        let doomed = Doomed::default();
+        let doomed = DoomedWord::default();
         let hold = Arc::<Hold>::default();
         let (word, held) = (Arc::clone(&doomed), Arc::clone(&hold));
         thread::spawn(move || {
@@ -80,7 +80,7 @@ impl Relay {
 
     /// What was held up comes, and all that follows.
     pub fn pass(&self) {
-        *self.hold.what.lock().unwrap() = Held::default();
+        *self.hold.what.lock().unwrap() = HeldAnswers::default();
         self.hold.ends.notify_all();
     }
 
@@ -90,7 +90,7 @@ impl Relay {
     }
 }
 
-fn relay(client: TcpStream, port: u16, doomed: &Doomed, hold: &Arc<Hold>) {
+fn relay(client: TcpStream, port: u16, doomed: &DoomedWord, hold: &Arc<Hold>) {
     let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) else { return };
     let (to_client, to_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
     let (doomed, hold) = (Arc::clone(doomed), Arc::clone(hold));
@@ -103,7 +103,7 @@ fn relay(client: TcpStream, port: u16, doomed: &Doomed, hold: &Arc<Hold>) {
 fn ask(
     mut client: TcpStream,
     mut server: TcpStream,
-    doomed: &Doomed,
+    doomed: &DoomedWord,
     (hold, is_caught): (&Hold, &AtomicBool),
 ) {
     let mut buffer = [0; 64 << 10];
@@ -129,8 +129,9 @@ fn ask(
 fn answer(mut server: TcpStream, mut client: TcpStream, hold: &Hold, is_caught: &AtomicBool) {
     let mut buffer = [0; 64 << 10];
     while let Ok(length @ 1..) = server.read(&mut buffer) {
-        let is_held =
-            |held: &mut Held| held.all || (held.word.is_some() && is_caught.load(Ordering::SeqCst));
+        let is_held = |held: &mut HeldAnswers| {
+            held.all || (held.word.is_some() && is_caught.load(Ordering::SeqCst))
+        };
         drop(hold.ends.wait_while(hold.what.lock().unwrap(), is_held).unwrap());
         let _ = client.write_all(&buffer[..length]);
     }

@@ -50,7 +50,7 @@ impl RawRequest {
 
 type Script = dyn Fn(&RawRequest) -> Vec<Step> + Send + Sync;
 
-struct Shared {
+struct TapState {
     script: Box<Script>,
     seen: Mutex<Vec<RawRequest>>,
     sockets: Mutex<Vec<TcpStream>>,
@@ -60,7 +60,7 @@ struct Shared {
 /// The running origin; it ends on Drop.
 pub struct Tap {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<TapState>,
 }
 
 impl Tap {
@@ -68,7 +68,7 @@ impl Tap {
     pub fn start(script: impl Fn(&RawRequest) -> Vec<Step> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(TapState {
             script: Box::new(script),
             seen: Mutex::default(),
             sockets: Mutex::default(),
@@ -105,7 +105,7 @@ impl Drop for Tap {
     }
 }
 
-fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+fn accept(listener: &TcpListener, shared: &Arc<TapState>) {
     for stream in listener.incoming() {
         if shared.stopped.load(Ordering::SeqCst) {
             return;
@@ -127,7 +127,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
 }
 
 /// Answers one request after the other until one side closes.
-fn converse(wire: &mut BufReader<TcpStream>, shared: &Shared) -> io::Result<()> {
+fn converse(wire: &mut BufReader<TcpStream>, shared: &TapState) -> io::Result<()> {
     loop {
         let mut first = Vec::new();
         if wire.read_until(b'\n', &mut first)? == 0 {
@@ -157,7 +157,7 @@ fn converse(wire: &mut BufReader<TcpStream>, shared: &Shared) -> io::Result<()> 
 }
 
 /// Resets the connection when it is dropped, which it is then everywhere.
-fn reset(wire: &BufReader<TcpStream>, shared: &Shared) -> io::Result<()> {
+fn reset(wire: &BufReader<TcpStream>, shared: &TapState) -> io::Result<()> {
     let peer = wire.get_ref().peer_addr()?;
     let is_other = |socket: &TcpStream| socket.peer_addr().is_ok_and(|other| other != peer);
     shared.sockets.lock().unwrap().retain(is_other);

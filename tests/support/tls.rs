@@ -161,7 +161,7 @@ impl Browser {
             .with_protocol_versions(versions)
             .unwrap()
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Trusting));
+            .with_custom_certificate_verifier(Arc::new(PermissiveVerifier));
         let config = match person {
             None => config.with_no_client_auth(),
             Some(person) => {
@@ -293,9 +293,9 @@ async fn carry(
 
 /// Takes any certificate: which one is shown is what the cases look at.
 #[derive(Debug)]
-struct Trusting;
+struct PermissiveVerifier;
 
-impl ServerCertVerifier for Trusting {
+impl ServerCertVerifier for PermissiveVerifier {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

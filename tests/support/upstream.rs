@@ -146,7 +146,7 @@ pub struct UpstreamRequest {
     pub body: Bytes,
 }
 
-type Done = Pin<Box<dyn Future<Output = ()> + Send>>;
+type ServeFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The running origin; it ends on Drop.
 pub struct Upstream {
@@ -160,7 +160,7 @@ impl Upstream {
     /// Starts one that does `serve` with each connection.
     pub fn start<F>(tls: Option<Arc<ServerConfig>>, serve: F) -> Self
     where
-        F: Fn(UpstreamConnection, Pin<Box<dyn Socket>>) -> Done + Send + Sync + 'static,
+        F: Fn(UpstreamConnection, Pin<Box<dyn Socket>>) -> ServeFuture + Send + Sync + 'static,
     {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -262,7 +262,7 @@ async fn accept<F>(
     connections: Arc<AtomicUsize>,
     serve: F,
 ) where
-    F: Fn(UpstreamConnection, Pin<Box<dyn Socket>>) -> Done + Send + Sync + 'static,
+    F: Fn(UpstreamConnection, Pin<Box<dyn Socket>>) -> ServeFuture + Send + Sync + 'static,
 {
     let listener = TcpListener::from_std(listener).unwrap();
     let serve = Arc::new(serve);

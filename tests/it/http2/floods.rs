@@ -2,7 +2,7 @@
 //! memory that stays where it is.
 
 use crate::support::frames::{Frames, Outcome, block, code, flag, frame, kind, request};
-use crate::support::multiplexed::{Multiplexed, ask};
+use crate::support::http2_client::{Http2Client, ask};
 use crate::support::origin::{Origin, Reply};
 use crate::support::proxy::Proxy;
 use crate::support::wait_until;
@@ -21,7 +21,7 @@ fn is_cut(causes: &[&str], opening: &[u8], wave: impl Fn(u32) -> Vec<u8>) {
     });
     // Both clients are in one network, where the first request comes first; this is about their connections.
     let proxy = Proxy::embedded(&origin, "threads = 1\norigin.overload = \"off\"");
-    let mut normal = Multiplexed::open(proxy.address());
+    let mut normal = Http2Client::open(proxy.address());
     assert_eq!(normal.get(ask("GET", "/", &[])).unwrap().text(), "hello");
     let before = proxy.peak_memory();
     let mut hostile = Frames::open(proxy.address());
@@ -231,7 +231,7 @@ fn a_busy_client_is_not_taken_for_a_flood() {
     let origin =
         Origin::always(Reply::html(&"x".repeat(100_000)).header("Cache-Control", "max-age=60"));
     let proxy = Proxy::embedded(&origin, "threads = 1");
-    let mut client = Multiplexed::open(proxy.address());
+    let mut client = Http2Client::open(proxy.address());
     for _ in 0..40 {
         let replies = client.all((0..50).map(|_| ask("GET", "/", &[])).collect());
         assert!(replies.iter().all(|reply| reply.as_ref().is_ok_and(|r| r.body.len() == 100_000)));

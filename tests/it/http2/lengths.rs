@@ -2,7 +2,7 @@
 //! (RFC 9113 §8.1.1).
 
 use crate::support::frames::{Frames, Outcome, block, code, flag, frame, kind};
-use crate::support::multiplexed::{Multiplexed, ask};
+use crate::support::http2_client::{Http2Client, ask};
 use crate::support::proxy::{Proxy, Storage};
 use crate::support::tap::{Step, Tap};
 use crate::support::wait_until;
@@ -112,7 +112,7 @@ fn a_response_that_breaks_off_before_its_first_byte_is_none() {
         "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n";
     let tap = Tap::start(move |_| vec![Step::Send(broken.as_bytes().to_vec()), Step::Close]);
     let proxy = before(&tap, "");
-    let mut client = Multiplexed::open(proxy.address());
+    let mut client = Http2Client::open(proxy.address());
     for method in ["GET", "POST"] {
         assert_eq!(client.get(ask(method, "/", &[])).unwrap().status, 502, "{method}");
     }

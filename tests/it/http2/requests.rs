@@ -3,7 +3,7 @@
 use ::http::HeaderMap;
 
 use crate::support::frames::{Frames, Outcome, block, code, flag, frame, kind};
-use crate::support::multiplexed::{Multiplexed, ask};
+use crate::support::http2_client::{Http2Client, ask};
 use crate::support::origin::{Origin, Reply};
 use crate::support::proxy::{Proxy, log_in, shop};
 
@@ -15,7 +15,7 @@ fn echo() -> Origin {
 fn a_request_reaches_the_origin_as_one_of_http_1() {
     let origin = echo();
     let proxy = Proxy::embedded(&origin, "");
-    let mut client = Multiplexed::open(proxy.address());
+    let mut client = Http2Client::open(proxy.address());
 
     let reply = client.send(ask("POST", "/a?b=1", &[("x-a", "1")]), Some(b"body"), None).unwrap();
 
@@ -35,7 +35,7 @@ fn a_request_reaches_the_origin_as_one_of_http_1() {
 fn a_request_that_waits_for_100_goes_on_when_its_body_comes() {
     let origin = echo();
     let proxy = Proxy::embedded(&origin, "");
-    let mut client = Multiplexed::open(proxy.address());
+    let mut client = Http2Client::open(proxy.address());
     let request = ask("POST", "/", &[("expect", "100-continue"), ("content-length", "4")]);
     assert_eq!(client.send(request, Some(b"body"), None).unwrap().status, 200);
     let seen = origin.last();
@@ -49,7 +49,7 @@ fn crumbs_of_cookies_are_one_line_to_the_origin_and_to_us() {
     let origin = shop(|_| Reply::unstored("hello"));
     let proxy = Proxy::embedded(&origin, "session.mint = true");
     let login = log_in(&proxy, "alice");
-    let mut client = Multiplexed::open(proxy.address());
+    let mut client = Http2Client::open(proxy.address());
     let crumbs = [("cookie", "a=1"), ("cookie", login.as_str()), ("cookie", "b=2")];
 
     assert_eq!(client.get(ask("GET", "/", &crumbs)).unwrap().status, 200);
@@ -65,7 +65,7 @@ fn crumbs_of_cookies_are_one_line_to_the_origin_and_to_us() {
 fn both_versions_share_their_pages() {
     let origin = Origin::always(Reply::html("page").header("Cache-Control", "max-age=60"));
     let proxy = Proxy::embedded(&origin, "");
-    let mut client = Multiplexed::open(proxy.address());
+    let mut client = Http2Client::open(proxy.address());
     assert_eq!(client.get(ask("GET", "/one", &[])).unwrap().text(), "page");
     assert!(proxy.get("/one").send().is_hit());
     assert_eq!(proxy.get("/two").send().text(), "page");
@@ -78,7 +78,7 @@ fn both_versions_share_their_pages() {
 fn the_authority_and_the_host_agree() {
     let origin = echo();
     let proxy = Proxy::embedded(&origin, "");
-    let mut client = Multiplexed::open(proxy.address());
+    let mut client = Http2Client::open(proxy.address());
     for (target, fields, status, host) in [
         ("http://shop.test/", &[][..], 200, "shop.test"),
         ("http://Shop.TEST/", &[], 200, "shop.test"),
@@ -106,7 +106,7 @@ fn the_authority_and_the_host_agree() {
 fn a_proxy_that_is_trusted_may_name_the_scheme_of_its_visitor_and_is_not_believed_by_that() {
     let origin = echo();
     let proxy = Proxy::embedded(&origin, "client.trusted_proxies = [\"127.0.0.1\"]");
-    let mut client = Multiplexed::open(proxy.address());
+    let mut client = Http2Client::open(proxy.address());
     assert_eq!(client.get(ask("GET", "https://shop.test/", &[])).unwrap().status, 200);
     assert_eq!(origin.last().header("x-forwarded-proto"), Some("http"));
     let told = [("x-forwarded-proto", "https")];
@@ -142,7 +142,7 @@ fn targets_are_paths() {
     assert_eq!(origin.count(), 3);
     assert!(origin.seen().iter().all(|request| request.method != "CONNECT"));
     assert!(origin.seen().iter().any(|request| request.target == "*"));
-    let mut client = Multiplexed::open(proxy.address());
+    let mut client = Http2Client::open(proxy.address());
     let mut connect = ask("CONNECT", "/", &[]);
     *connect.uri_mut() = "shop.test:443".parse().unwrap();
     assert_eq!(client.get(connect).unwrap().status, 501);
@@ -200,7 +200,7 @@ fn values_with_spaces_around_them_and_two_lengths_are_refused() {
 fn trailers_go_through_without_what_heads_may_not_say() {
     let origin = echo();
     let proxy = Proxy::embedded(&origin, "");
-    let mut client = Multiplexed::open(proxy.address());
+    let mut client = Http2Client::open(proxy.address());
     let mut trailers = HeaderMap::new();
     for (name, value) in [("x-sum", "7"), ("x-anteroom-user", "mallory"), ("host", "evil.test")] {
         trailers.insert(name, value.parse().unwrap());
@@ -241,7 +241,7 @@ fn a_log_in_of_the_connection_is_for_no_other_request_on_it() {
         None => Reply::unstored("out"),
     });
     let proxy = Proxy::embedded(&origin, "threads = 1");
-    let mut client = Multiplexed::open(proxy.address());
+    let mut client = Http2Client::open(proxy.address());
     let negotiate = [("authorization", "Negotiate abc")];
     assert_eq!(client.get(ask("GET", "/", &negotiate)).unwrap().text(), "in");
     assert_eq!(client.get(ask("GET", "/", &[])).unwrap().text(), "out");
@@ -306,7 +306,7 @@ fn the_limit_of_heads_holds_here_too_and_is_logged() {
         let origin = echo();
         let settings = format!("limits = {{ {limits}drain_delay = \"0s\" }}");
         let proxy = Proxy::embedded(&origin, &settings);
-        let mut client = Multiplexed::open(proxy.address());
+        let mut client = Http2Client::open(proxy.address());
         let cookie = format!("a={}", "x".repeat(cookies));
         let answer = client.get(ask("GET", "/", &[("cookie", &cookie)])).expect("an answer");
         assert_eq!(answer.status, status, "{limits}{cookies}");

@@ -1,7 +1,7 @@
 //! What a client of HTTP/2 gets: the response as the origin meant it, whole or reset.
 
 use crate::support::frames::{Frames, Outcome, code, flag, frame, get, kind, request};
-use crate::support::multiplexed::{Multiplexed, ask};
+use crate::support::http2_client::{Http2Client, ask};
 use crate::support::origin::{Gate, Origin, Reply};
 use crate::support::proxy::Proxy;
 use crate::support::wait_until;
@@ -18,7 +18,7 @@ fn fields_of_the_connection_stay_behind() {
             .chunks(&["hello"], &[]),
     );
     let proxy = Proxy::embedded(&origin, "");
-    let reply = Multiplexed::open(proxy.address()).get(ask("GET", "/", &[])).unwrap();
+    let reply = Http2Client::open(proxy.address()).get(ask("GET", "/", &[])).unwrap();
     assert_eq!((reply.status, reply.text().as_str()), (200, "hello"));
     for name in ["connection", "x-private", "keep-alive", "upgrade", "transfer-encoding"] {
         assert_eq!(reply.header(name), None, "{name}");
@@ -34,7 +34,7 @@ fn responses_without_a_body_have_none() {
         _ => Reply::unstored("hello"),
     });
     let proxy = Proxy::embedded(&origin, "");
-    let mut client = Multiplexed::open(proxy.address());
+    let mut client = Http2Client::open(proxy.address());
     for (method, path, status, length) in [
         ("HEAD", "/", 200, Some("5")),
         ("GET", "/204", 204, None),
@@ -64,7 +64,7 @@ match.path = "/counted"
 requests_per_address = "1/h""#;
     let proxy = Proxy::embedded(&origin, settings);
     assert_eq!(proxy.get("/counted").send().status, 200);
-    let mut client = Multiplexed::open(proxy.address());
+    let mut client = Http2Client::open(proxy.address());
     let stored_only = ("cache-control", "only-if-cached");
     let elsewhere = "http://elsewhere.test/";
     for (target, fields, status) in [
@@ -109,7 +109,7 @@ fn trailers_come_through() {
         ],
     ));
     let proxy = Proxy::embedded(&origin, "");
-    let mut client = Multiplexed::open(proxy.address());
+    let mut client = Http2Client::open(proxy.address());
     let reply = client.get(ask("GET", "/", &[("te", "trailers")])).unwrap();
     assert_eq!(reply.text(), "hello");
     let trailers = reply.trailers.unwrap();
@@ -133,7 +133,7 @@ fn a_body_that_broke_off_is_reset_and_the_connection_goes_on() {
         _ => Reply::unstored("hello"),
     });
     let proxy = Proxy::embedded(&origin, "");
-    let mut client = Multiplexed::open(proxy.address());
+    let mut client = Http2Client::open(proxy.address());
     for path in ["/short", "/chunks"] {
         for _ in 0..2 {
             let error = client.get(ask("GET", path, &[])).unwrap_err();
@@ -154,7 +154,7 @@ fn many_responses_come_side_by_side_and_whole() {
         _ => Reply::html(&large).header("Cache-Control", "max-age=60"),
     });
     let proxy = Proxy::embedded(&origin, "");
-    let mut client = Multiplexed::open(proxy.address());
+    let mut client = Http2Client::open(proxy.address());
     let paths = (0..90).map(|n| ask("GET", &format!("/{n}"), &[]));
     let replies = client.all(paths.collect());
     for reply in replies {

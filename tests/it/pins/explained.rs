@@ -61,7 +61,7 @@ fn differences(stage: &Stage, script: &Script, (mode, storage): (Mode, &Storage)
             number += 1;
             let (Some(told), Some((status, cache_status))) = (told, answer) else { continue };
             let happened =
-                Happened { status, cache_status, asked: stage.origin.count() > asked_before };
+                RequestOutcome { status, cache_status, asked: stage.origin.count() > asked_before };
             let mut what = difference(&told, &happened);
             // What an answer teaches is learned behind it, and decides of later requests.
             if let (Some(asked), Mode::Learn) = (&asked, mode) {
@@ -131,7 +131,7 @@ fn explain(stage: &Stage, question: &Value) -> Option<Value> {
 }
 
 /// What came of a request.
-struct Happened {
+struct RequestOutcome {
     status: String,
     cache_status: Option<String>,
     /// Whether the app was asked.
@@ -139,7 +139,7 @@ struct Happened {
 }
 
 /// How what was told differs from what happened.
-fn difference(told: &Value, happened: &Happened) -> Option<String> {
+fn difference(told: &Value, happened: &RequestOutcome) -> Option<String> {
     let had = happened.cache_status.as_deref().map(timeless);
     let expected = told["cache_status"].as_str().map(timeless);
     let (outcome, reason) =

@@ -9,9 +9,9 @@
 mod cancelled;
 mod errors;
 mod explained;
-mod golden;
 mod order;
 mod play;
+mod recording;
 mod script;
 mod watch;
 mod words;

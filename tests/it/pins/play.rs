@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::golden::Golden;
+use super::recording::Recording;
 use super::script::{Ask, Case, Part, Reply, Script, Step, bytes, read};
 use super::watch::{Counters, Monitor, changes, counters};
 use super::words::Words;
-use crate::support::multiplexed::{self, Multiplexed};
+use crate::support::http2_client::{self, Http2Client};
 use crate::support::proxy::{Proxy, Storage, anteroom};
 use crate::support::tap::{self, RawRequest, Tap};
 use crate::support::wire::{Body, Fields, Framing, Wire};
@@ -42,7 +42,7 @@ pub(super) enum Pass {
 pub(super) fn play(group: &str, storage: &Storage) {
     let store = if matches!(storage, Storage::Embedded) { "embedded" } else { "redis" };
     let script = script_of(group);
-    let mut golden = Golden::open(group, store);
+    let mut recording = Recording::open(group, store);
     let mut first = Sections::new();
     for pass in [Pass::Http1, Pass::Http2, Pass::Hole] {
         if !script.cases.iter().any(|case| is_played(case, pass, storage)) {
@@ -52,7 +52,7 @@ pub(super) fn play(group: &str, storage: &Storage) {
             Monitor::start(server.port()).command(&["FLUSHALL".to_owned()]);
         }
         let stage = Stage::set(&script, storage);
-        let played = stage.play(&script, (pass, storage), &golden, &first);
+        let played = stage.play(&script, (pass, storage), &recording, &first);
         for (headline, mut section) in played {
             if pass == Pass::Http1 {
                 first.insert(headline.clone(), section.clone());
@@ -60,14 +60,14 @@ pub(super) fn play(group: &str, storage: &Storage) {
             if pass == Pass::Http2 {
                 section.leave_out_what_is_as(first.get(&headline));
             }
-            golden.add(pass.headline(&headline), section.lines());
+            recording.add(pass.headline(&headline), section.lines());
         }
         if let Some(monitor) = &stage.monitor {
             let headline = pass.headline("what the store has at the end");
-            golden.add(headline.clone(), state(monitor, golden.expected(&headline)));
+            recording.add(headline.clone(), state(monitor, recording.expected(&headline)));
         }
     }
-    golden.close();
+    recording.close();
 }
 
 /// The requests of `cases/<group>.txt`.
@@ -321,7 +321,7 @@ impl Stage {
         &self,
         script: &Script,
         (pass, storage): (Pass, &Storage),
-        golden: &Golden,
+        recording: &Recording,
         first: &Sections,
     ) -> Vec<(String, Section)> {
         let mut played: Vec<(String, Section)> = Vec::new();
@@ -343,7 +343,7 @@ impl Stage {
                 let how = if pass == Pass::Hole && !is_last { Pass::Http1 } else { pass };
                 self.monitor.iter().for_each(Monitor::end_leases);
                 let (mut section, words) = self.ask(ask, how, played.len(), &mut values);
-                let recorded = golden.expected(&how.headline(&headline));
+                let recorded = recording.expected(&how.headline(&headline));
                 let first = first.get(&headline);
                 let seen = RefCell::new((usize::MAX, usize::MAX, Counters::new()));
                 let look = |section: &mut Section| {
@@ -756,9 +756,9 @@ fn over_http2(address: SocketAddr, head: &[String], body: Option<&str>) -> Vec<A
         })
         .map(|(name, value)| (name.as_str(), value.as_str()))
         .collect();
-    let request = multiplexed::ask(method, &format!("http://{host}{target}"), &others);
+    let request = http2_client::ask(method, &format!("http://{host}{target}"), &others);
     let body = body.map(|body| body.as_bytes());
-    let reply = match Multiplexed::open(address).send(request, body, None) {
+    let reply = match Http2Client::open(address).send(request, body, None) {
         Ok(reply) => reply,
         Err(error) => return vec![Answer::none(format!("({error})"))],
     };

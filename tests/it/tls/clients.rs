@@ -8,7 +8,7 @@ use rustls::version;
 
 use super::{Files, hello};
 use crate::support::client::{Answer, Client, SITE};
-use crate::support::multiplexed::{Multiplexed, ask};
+use crate::support::http2_client::{Http2Client, ask};
 use crate::support::origin::{Gate, Origin, Reply};
 use crate::support::proxy::Proxy;
 use crate::support::tls::{Authority, Browser, CertificateWithKey};
@@ -284,12 +284,12 @@ fn a_resuming_client_with_an_expired_certificate_is_a_stranger() {
 }
 
 /// Connections of each kind that were answered once: by HTTP/1.1, and by HTTP/2.
-fn kept(proxy: &Proxy, browser: impl Fn() -> Browser) -> (Client, Multiplexed) {
+fn kept(proxy: &Proxy, browser: impl Fn() -> Browser) -> (Client, Http2Client) {
     let (mut one, _) = browser().offering(&[b"http/1.1"]).visit(proxy.address(), SITE);
     assert_eq!(proxy.get("/").send_on(&mut one).status, 200);
     let two = browser().offering(&[b"h2"]).carry(proxy.address(), SITE);
     two.set_read_timeout(Some(DEADLINE)).unwrap();
-    let mut two = Multiplexed::over(two);
+    let mut two = Http2Client::over(two);
     assert_eq!(two.get(ask("GET", &url(), &[])).unwrap().status, 200);
     (one, two)
 }
@@ -299,7 +299,7 @@ fn url() -> String {
 }
 
 /// That nothing more is answered on them.
-fn are_over(proxy: &Proxy, (mut one, mut two): (Client, Multiplexed), origin: &Origin) {
+fn are_over(proxy: &Proxy, (mut one, mut two): (Client, Http2Client), origin: &Origin) {
     let before = origin.count();
     let is_refused = |status: Option<u16>| status.is_none_or(|status| status == 421);
     let answer = proxy.get("/").try_send_on(&mut one).map(|answer| answer.status);

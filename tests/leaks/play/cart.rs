@@ -2,7 +2,7 @@
 
 use super::{BROWSERS_EACH, Play, THIEF};
 use crate::app::{Kind, VISITOR};
-use crate::check::{Asked, Does};
+use crate::check::{Does, SentRequest};
 use crate::support::client::Answer;
 use crate::world::{Owner, USERS, WITHOUT_LOGIN};
 
@@ -12,7 +12,7 @@ impl Play {
     pub(super) fn cart(&mut self) {
         let Some(browser) = self.any_without_login() else { return self.log_in_or_out() };
         let views = self.asks(browser, Kind::None, 0);
-        let puts = Asked { puts: Some(self.thing(browser)), ..self.at_cart(browser, "PUT") };
+        let puts = SentRequest { puts: Some(self.thing(browser)), ..self.at_cart(browser, "PUT") };
         for asked in [views, puts] {
             let pending = vec![self.send(asked)];
             self.finish(pending);
@@ -50,7 +50,7 @@ impl Play {
         (!without.is_empty()).then(|| without[self.rng.usize(..without.len())])
     }
 
-    fn at_cart(&mut self, browser: usize, method: &'static str) -> Asked {
+    fn at_cart(&mut self, browser: usize, method: &'static str) -> SentRequest {
         let does = if method == "PUT" { Does::Put } else { Does::Cart };
         self.does(browser, method, "/_anteroom/cart".to_owned(), does)
     }
@@ -69,17 +69,17 @@ impl Play {
     }
 
     /// The browser brings its token, unless it comes with another one's; what it must find is as things are now.
-    pub(super) fn with_token(&self, asked: Asked) -> Asked {
+    pub(super) fn with_token(&self, asked: SentRequest) -> SentRequest {
         if asked.token.is_some() {
             return asked;
         }
         let browser = &self.browsers[asked.browser];
         let (in_cart, left) = (browser.in_cart.clone(), browser.left.clone());
-        Asked { token: browser.token.clone(), in_cart, left, ..asked }
+        SentRequest { token: browser.token.clone(), in_cart, left, ..asked }
     }
 
     /// A log-out ends what is in the cart, and a log-in what is in the cart of a session before.
-    pub(super) fn may_lose_cart(&mut self, asked: &Asked) {
+    pub(super) fn may_lose_cart(&mut self, asked: &SentRequest) {
         let browser = &mut self.browsers[asked.browser];
         if matches!(asked.does, Does::LogOut(_)) || browser.token.is_none() {
             browser.in_cart = None;
@@ -87,14 +87,14 @@ impl Play {
     }
 
     /// A thing was put into the cart; `is_sure`: and must be there.
-    pub(super) fn has_put(&mut self, asked: &Asked, is_sure: bool) {
+    pub(super) fn has_put(&mut self, asked: &SentRequest, is_sure: bool) {
         let browser = &mut self.browsers[asked.browser];
         browser.put.clone_from(&asked.puts);
         browser.in_cart = asked.puts.clone().filter(|_| is_sure && browser.token.is_some());
     }
 
     /// What an answer does to the browser's token, and to what goes with it.
-    pub(super) fn heed_token(&mut self, asked: &Asked, answer: &Answer) {
+    pub(super) fn heed_token(&mut self, asked: &SentRequest, answer: &Answer) {
         let is_out = matches!(asked.does, Does::LogOut(_)) && answer.status == 303;
         if is_out && asked.is_well {
             let browser = &mut self.browsers[asked.browser];
@@ -137,8 +137,8 @@ impl Play {
         let pages = [Kind::Holes, Kind::None].map(|kind| self.asks(THIEF, kind, 0));
         for proxy in 0..self.proxies.len() {
             let all = [&cart, &recent].into_iter().chain(&pages).cloned();
-            let pending =
-                all.map(|asked| self.send(Asked { proxy, token: Some(token.clone()), ..asked }));
+            let pending = all
+                .map(|asked| self.send(SentRequest { proxy, token: Some(token.clone()), ..asked }));
             let pending = pending.collect();
             self.finish(pending);
         }

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::{BROWSERS_EACH, Pending, Play};
+use super::{BROWSERS_EACH, PendingRequest, Play};
 use crate::support::proxy::Storage;
 use crate::support::redis::RedisServer;
 use crate::support::wait_within;
-use crate::world::{Ended, Health, LogOut, USERS};
+use crate::world::{Health, LogOut, SessionEnd, USERS};
 
 /// How long proxies may take until the store is there for them again: other tests may have the machine.
 const RECOVERED_WITHIN: Duration = Duration::from_secs(40);
@@ -111,7 +111,7 @@ impl Play {
     }
 
     /// Log-outs that the store hears of later.
-    fn log_out_some(&mut self) -> Vec<Pending> {
+    fn log_out_some(&mut self) -> Vec<PendingRequest> {
         let mut browsers = self.known();
         let others: Vec<_> = (0..USERS * BROWSERS_EACH)
             .filter(|browser| self.is_in(*browser) && !browsers.contains(browser))
@@ -134,7 +134,7 @@ impl Play {
             self.ended_late.push(number);
             let mut state = self.world.state();
             let session = &mut state.sessions[number];
-            session.ended.get_or_insert_with(|| Ended { at: Instant::now(), proxy });
+            session.ended.get_or_insert_with(|| SessionEnd { at: Instant::now(), proxy });
             session.is_kept = is_kept;
         }
     }

@@ -18,13 +18,13 @@ const POOL: usize = 4;
 const LOOK_UPS: usize = 1_000;
 
 /// A store behind a relay, with a session.
-struct Relayed {
+struct RelayedStore {
     store: AnyStore,
     relay: Relay,
     _server: RedisServer,
 }
 
-impl Relayed {
+impl RelayedStore {
     async fn start(limits: StoreLimits) -> Self {
         let server = RedisServer::start();
         let relay = Relay::start(server.port());
@@ -54,7 +54,7 @@ impl Relayed {
 #[tokio::test]
 async fn look_ups_go_on_while_exports_wait_for_their_answers() {
     let patient = StoreLimits { write_timeout: Duration::from_secs(60), ..limits() };
-    let relayed = Relayed::start(patient).await;
+    let relayed = RelayedStore::start(patient).await;
     let tasks = relayed.store.background();
     relayed.relay.hold_those_that_ask("HSCAN");
     let exports = join_all((0..POOL).map(|_| tasks.walk(None, "")));
@@ -72,7 +72,7 @@ async fn look_ups_go_on_while_exports_wait_for_their_answers() {
 #[tokio::test]
 async fn a_command_without_a_connection_changes_nothing_and_trips_the_breaker() {
     let budget = Duration::from_secs(2);
-    let relayed = Relayed::start(StoreLimits { write_timeout: budget, ..limits() }).await;
+    let relayed = RelayedStore::start(StoreLimits { write_timeout: budget, ..limits() }).await;
     let tasks = relayed.store.background();
     relayed.relay.hold_those_that_ask("HSCAN");
     let begun = Instant::now();
@@ -113,7 +113,7 @@ async fn when_redis_is_gone_tasks_know_at_once_and_recover_by_themselves() {
 
 #[tokio::test]
 async fn a_task_write_with_a_lost_answer_is_reported_unanswered() {
-    let relayed = Relayed::start(limits()).await;
+    let relayed = RelayedStore::start(limits()).await;
     let tasks = relayed.store.background();
     tasks.check_token(&token(1)).await.unwrap();
     relayed.relay.lose_answer_to("EVALSHA");

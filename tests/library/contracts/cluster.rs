@@ -38,13 +38,13 @@ async fn open(cluster: &RedisCluster) -> (OpenStore, AnyStore) {
 
 /// What was acknowledged of each session: whether it is there, and how many of an item are in its cart, if that is
 /// known.
-pub(crate) type Acknowledged = HashMap<usize, (bool, Option<i64>)>;
+pub(crate) type AcknowledgedSessions = HashMap<usize, (bool, Option<i64>)>;
 
 /// Changes sessions one after another, and notes what was acknowledged. After an error a session is left out: its
 /// state is not known.
 pub(crate) async fn change(
     store: &AnyStore,
-    acknowledged: &mut Acknowledged,
+    acknowledged: &mut AcknowledgedSessions,
     round: usize,
 ) -> (usize, Duration) {
     let (mut errors, mut longest) = (0, Duration::ZERO);
@@ -78,7 +78,7 @@ pub(crate) async fn change(
 }
 
 /// The sessions that are not as they were acknowledged.
-pub(crate) async fn lost(store: &AnyStore, acknowledged: &Acknowledged) -> Vec<usize> {
+pub(crate) async fn lost(store: &AnyStore, acknowledged: &AcknowledgedSessions) -> Vec<usize> {
     let mut lost = Vec::new();
     for (number, (is_there, count)) in acknowledged {
         let there = store.check_token(&token(*number)).await.unwrap().is_some();
@@ -95,7 +95,7 @@ pub(crate) async fn lost(store: &AnyStore, acknowledged: &Acknowledged) -> Vec<u
 async fn a_killed_primary_loses_no_acknowledged_change_and_holds_up_no_call() {
     let mut cluster = RedisCluster::start();
     let (_open, store) = open(&cluster).await;
-    let mut acknowledged = Acknowledged::new();
+    let mut acknowledged = AcknowledgedSessions::new();
     for round in 0..3 {
         let (errors, _) = change(&store, &mut acknowledged, round).await;
         assert_eq!(errors, 0);
@@ -124,7 +124,7 @@ async fn a_killed_primary_loses_no_acknowledged_change_and_holds_up_no_call() {
 async fn many_changes_at_once_are_taken_when_the_replica_is_gone() {
     let mut cluster = RedisCluster::start();
     let (_open, store) = open(&cluster).await;
-    change(&store, &mut Acknowledged::new(), 0).await;
+    change(&store, &mut AcknowledgedSessions::new(), 0).await;
     let primary = cluster.primary_of("login:{s0}");
     cluster.kill_replica_of(primary);
     let shard = |number: &usize| anteroom_store::shard_of(token(*number).as_str(), 64);
@@ -143,7 +143,7 @@ async fn many_changes_at_once_are_taken_when_the_replica_is_gone() {
 async fn slots_that_move_fail_no_call() {
     let cluster = RedisCluster::start();
     let (_open, store) = open(&cluster).await;
-    let mut acknowledged = Acknowledged::new();
+    let mut acknowledged = AcknowledgedSessions::new();
     change(&store, &mut acknowledged, 0).await;
     let from = cluster.primary_of("login:{s0}");
     let shards = (1..64).map(|shard| cluster.primary_of(&format!("login:{{s{shard}}}")));

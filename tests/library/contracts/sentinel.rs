@@ -6,7 +6,7 @@ use anteroom_store::traits::*;
 use anteroom_store::{AnyStore, Layout, OpenStore, StoreSettings, Url};
 use anteroom_tests::sentinel::SentinelGroup;
 
-use crate::cluster::{Acknowledged, change, cluster_limits, lost};
+use crate::cluster::{AcknowledgedSessions, change, cluster_limits, lost};
 use crate::store_contract::{connected, token, until, user};
 
 /// The budget of a write, and what a busy machine adds.
@@ -24,7 +24,7 @@ async fn open(watched: &SentinelGroup, layout: Layout) -> (OpenStore, AnyStore) 
 async fn a_killed_primary_loses_nothing(layout: Layout) {
     let mut watched = SentinelGroup::start();
     let (_open, store) = open(&watched, layout).await;
-    let mut acknowledged = Acknowledged::new();
+    let mut acknowledged = AcknowledgedSessions::new();
     for round in 0..3 {
         let (errors, _) = change(&store, &mut acknowledged, round).await;
         assert_eq!(errors, 0);

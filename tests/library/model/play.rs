@@ -58,7 +58,7 @@ impl Tally {
 }
 
 /// A request under way.
-struct Pending {
+struct PendingRequest {
     ask: Ask,
     place: usize,
     begun: u64,
@@ -322,7 +322,7 @@ impl Play {
         state.purges.push(purge);
     }
 
-    fn send(&mut self, ask: Ask, place: usize) -> Pending {
+    fn send(&mut self, ask: Ask, place: usize) -> PendingRequest {
         let bytes = ask.bytes();
         let is_expected = self.is_expected(&ask);
         {
@@ -334,12 +334,12 @@ impl Play {
         let (begun, begun_at, since) = (self.world.tick(), unix_now(), Instant::now());
         let wire = self.connections[place].get_or_insert_with(|| open(self.proxy.visitors));
         wire.socket().write_all(&bytes).unwrap();
-        Pending { ask, place, begun, begun_at, since, is_expected }
+        PendingRequest { ask, place, begun, begun_at, since, is_expected }
     }
 
     /// Reads the answer, and looks at it.
-    fn finish(&mut self, pending: Pending) {
-        let Pending { ask, place, begun, begun_at, since, is_expected } = pending;
+    fn finish(&mut self, pending: PendingRequest) {
+        let PendingRequest { ask, place, begun, begun_at, since, is_expected } = pending;
         let wire = self.connections[place].as_mut().expect("the request was sent on it");
         let read = read(wire, ask.method);
         let mut state = self.world.state();

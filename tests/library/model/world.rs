@@ -128,7 +128,7 @@ pub(crate) enum Hold {
 
 /// A request that was sent.
 #[derive(Clone, Debug)]
-pub(crate) struct Sent {
+pub(crate) struct SentRequest {
     pub(crate) ask: Ask,
     /// When, in Unix time.
     pub(crate) at: f64,
@@ -149,7 +149,7 @@ pub(crate) struct State {
     /// How many there were when this step began.
     pub(crate) before: usize,
     pub(crate) purges: Vec<Purge>,
-    pub(crate) sent: VecDeque<Sent>,
+    pub(crate) sent: VecDeque<SentRequest>,
     /// When an address failed last, in Unix time, with the step.
     pub(crate) failures: HashMap<Place, (u64, f64)>,
     /// When an address was changed last, in the order of things.
@@ -200,12 +200,12 @@ impl State {
         if self.sent.len() == ASKS {
             self.sent.pop_front();
         }
-        self.sent.push_back(Sent { ask: ask.clone(), at, step: self.step, goes_on: false });
+        self.sent.push_back(SentRequest { ask: ask.clone(), at, step: self.step, goes_on: false });
     }
 
     /// The requests for an address that the proxy may be busy with.
-    pub(crate) fn open(&self, url: &Url) -> impl Iterator<Item = &Sent> {
-        let is_open = |sent: &&Sent| sent.step == self.step || sent.goes_on;
+    pub(crate) fn open(&self, url: &Url) -> impl Iterator<Item = &SentRequest> {
+        let is_open = |sent: &&SentRequest| sent.step == self.step || sent.goes_on;
         self.sent.iter().filter(is_open).filter(|sent| sent.ask.url == *url)
     }
 

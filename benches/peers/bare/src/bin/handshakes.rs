@@ -119,7 +119,7 @@ fn config(
     let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
         .with_protocol_versions(&[&version::TLS13])?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Unverified(schemes)))
+        .with_custom_certificate_verifier(Arc::new(PermissiveVerifier(schemes)))
         .with_no_client_auth();
     if !resumes {
         config.resumption = Resumption::disabled();
@@ -129,9 +129,9 @@ fn config(
 
 /// Accepts all, and so takes no time.
 #[derive(Debug)]
-struct Unverified(Vec<SignatureScheme>);
+struct PermissiveVerifier(Vec<SignatureScheme>);
 
-impl ServerCertVerifier for Unverified {
+impl ServerCertVerifier for PermissiveVerifier {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

@@ -55,12 +55,12 @@ pub fn ask(method: &str, target: &str, fields: &[(&str, &str)]) -> Request<()> {
 }
 
 /// A connection.
-pub struct Multiplexed {
+pub struct Http2Client {
     runtime: Runtime,
     sender: SendRequest<Bytes>,
 }
 
-impl Multiplexed {
+impl Http2Client {
     pub fn open(address: SocketAddr) -> Self {
         Self::on(async move { tokio::net::TcpStream::connect(address).await.unwrap() })
     }

@@ -18,7 +18,7 @@ const NOT_PLAYED: &str = "not played";
 type Section = (String, Vec<String>);
 
 /// What was recorded of one group on one store.
-pub(super) struct Golden {
+pub(super) struct Recording {
     files: Files,
     is_whole: bool,
     /// `None`: it is being rewritten.
@@ -27,7 +27,7 @@ pub(super) struct Golden {
     faults: String,
 }
 
-impl Golden {
+impl Recording {
     /// With `ANTEROOM_PINS=record` the file is rewritten.
     pub(super) fn open(group: &str, store: &str) -> Self {
         let (files, is_whole) = (Files::of(group), store == WHOLE);
