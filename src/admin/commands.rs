@@ -85,7 +85,8 @@ impl Commands {
         &self,
         command: Command,
         operator: &str,
-        (query, body): (Option<&str>, &[u8]),
+        query: Option<&str>,
+        body: &[u8],
     ) -> AdminResponse {
         if command.uses_store() {
             // For an operator a short wait is better than an error.

@@ -26,7 +26,8 @@ use super::reply::{AdminResponse, refusal};
 pub async fn serve_data(
     mut socket: Socket,
     handle: Rc<AdminHandle>,
-    (left, stop): (CancellationToken, CancellationToken),
+    left: CancellationToken,
+    stop: CancellationToken,
 ) {
     let listener = socket.listener().and_then(UnixListener::from_std);
     let listener = match listener {

@@ -169,7 +169,7 @@ impl AdminHandle {
             Action::Log => log::stream(&self.commands().status_parts.feed, head.uri.query()),
             Action::Data(command) => {
                 let commands = self.commands();
-                commands.answer(command, &operator.name, (head.uri.query(), body)).await
+                commands.answer(command, &operator.name, head.uri.query(), body).await
             }
             // The listener answers these, without an operator.
             Action::Health

@@ -70,7 +70,8 @@ pub struct AdminState {
 pub async fn serve(
     listener: TcpListener,
     state: Rc<AdminState>,
-    (left, stop): (CancellationToken, CancellationToken),
+    left: CancellationToken,
+    stop: CancellationToken,
 ) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
@@ -138,7 +139,7 @@ async fn respond(state: &AdminState, own: SocketAddr, request: Request<Incoming>
         return handle.refuse_stranger(endpoint, (StatusCode::FORBIDDEN, OTHER_PAGE.to_owned()));
     }
     match endpoint.action {
-        Action::LogIn => log_in(handle, endpoint, (&head, &host), body).await,
+        Action::LogIn => log_in(handle, endpoint, &head, &host, body).await,
         Action::Me
         | Action::Audit
         | Action::Events
@@ -147,7 +148,7 @@ async fn respond(state: &AdminState, own: SocketAddr, request: Request<Incoming>
         | Action::TakeOver
         | Action::Upgrade
         | Action::Reload
-        | Action::Data(_) => match authenticate(handle, endpoint, (&head, &host)) {
+        | Action::Data(_) => match authenticate(handle, endpoint, &head, &host) {
             Ok(operator) => handle.carry_out(&operator, endpoint, &head, body).await,
             Err(why) => refuse(handle, endpoint, why),
         },
@@ -172,7 +173,8 @@ enum AuthenticationFailure {
 fn authenticate(
     handle: &AdminHandle,
     endpoint: &Endpoint,
-    (head, host): (&Parts, &Host),
+    head: &Parts,
+    host: &Host,
 ) -> Result<Operator, AuthenticationFailure> {
     if head.headers.contains_key(AUTHORIZATION) {
         let operators = handle.operators();
@@ -213,7 +215,8 @@ fn refuse(
 async fn log_in(
     handle: &AdminHandle,
     endpoint: &'static Endpoint,
-    (head, host): (&Parts, &Host),
+    head: &Parts,
+    host: &Host,
     body: Incoming,
 ) -> AdminResponse {
     let refuse = |status, why: &str| handle.refuse_stranger(endpoint, (status, why.to_owned()));

@@ -81,7 +81,8 @@ pub(super) fn authority_tls(plan: &Plan) -> Result<Option<Arc<ClientConfig>>, St
 
 /// Starts the task on this thread's runtime, if certificates are ordered.
 pub(super) fn start(
-    (plan, authority): (&Plan, Option<&Arc<ClientConfig>>),
+    plan: &Plan,
+    authority: Option<&Arc<ClientConfig>>,
     shared: &SharedState,
     store: &AnyStore,
     thread_metrics: &Arc<ThreadMetrics>,

@@ -98,7 +98,8 @@ pub(super) fn serve_operators(
     let Some(listener) = listener else { return Ok(()) };
     let listener = tokio::net::TcpListener::from_std(listener)
         .map_err(|source| StartError::System { what: "a listener", source })?;
-    tokio::task::spawn_local(admin::serve(listener, Rc::new(state), ends.of_doors()));
+    let (left, stop) = (ends.left.clone(), ends.stop.clone());
+    tokio::task::spawn_local(admin::serve(listener, Rc::new(state), left, stop));
     Ok(())
 }
 
@@ -111,16 +112,19 @@ pub(super) fn serve_socket(
     socket.map(|mut socket| {
         socket.own_file();
         let handle = Rc::clone(admin_handle);
-        tokio::task::spawn_local(admin::serve_data(socket, handle, ends.of_doors()))
+        let (left, stop) = (ends.left.clone(), ends.stop.clone());
+        tokio::task::spawn_local(admin::serve_data(socket, handle, left, stop))
     })
 }
 
 /// What the listener and the socket share.
 pub(super) fn handle(
     live: &LiveConfig,
-    (shared, store): (&SharedState, &AnyStore),
+    shared: &SharedState,
+    store: &AnyStore,
     listeners: &Listeners,
-    (audit, main_loop): (AuditLog, MainLoopEntrances),
+    audit: AuditLog,
+    main_loop: MainLoopEntrances,
 ) -> Rc<AdminHandle> {
     let commands = commands(live, shared, store, listeners.secured());
     AdminHandle::new(commands, operators(&live.plan), audit, main_loop)

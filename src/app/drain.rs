@@ -16,14 +16,16 @@ const LOOK_FLYING: Duration = Duration::from_millis(10);
 
 /// Waits for the tasks, and writes what they and the workers leave behind. A successor writes what the next start reads.
 pub(super) async fn end(
-    (jobs, data_commands): (Jobs, Option<JoinHandle<()>>),
-    (shared, live): (&SharedState, &LiveConfig),
+    jobs: Jobs,
+    data_commands: Option<JoinHandle<()>>,
+    shared: &SharedState,
+    live: &LiveConfig,
     store: &AnyStore,
     has_successor: bool,
 ) {
     let sessions = &*live.sessions;
     // First, because an impatient supervisor may end the process during the slower steps.
-    let flushed = flush((shared, sessions), store).await;
+    let flushed = flush(shared, sessions, store).await;
     if let Err(error) = shared.pages.purged.flush(store).await {
         tracing::warn!(%error, "purges did not reach the store: other proxies keep the pages until they expire");
     }
@@ -31,9 +33,9 @@ pub(super) async fn end(
     if let Some(Err(error)) = async { Some(data_commands?.await) }.await {
         tracing::error!(%error, "the data commands did not shut down cleanly");
     }
-    finish((shared, sessions), store, flushed).await;
+    finish(shared, sessions, store, flushed).await;
     if !has_successor {
-        keep_for_next_start((shared, live), store).await;
+        keep_for_next_start(shared, live, store).await;
     }
     leave_fleet(shared.pages.purged.process_id, store).await;
 }
@@ -49,7 +51,7 @@ pub(super) async fn leave_fleet(process_id: u64, store: &AnyStore) {
 }
 
 /// Writes what the next start reads. After what must not be lost: the store has all of it as of the last minute already.
-async fn keep_for_next_start((shared, live): (&SharedState, &LiveConfig), store: &AnyStore) {
+async fn keep_for_next_start(shared: &SharedState, live: &LiveConfig, store: &AnyStore) {
     let list_pages = async {
         if !live.plan.cache.warm_start.is_zero() {
             warm_start::write_list(shared, store).await;
@@ -62,7 +64,8 @@ async fn keep_for_next_start((shared, live): (&SharedState, &LiveConfig), store:
 
 /// Writes everything that is waiting. Fails if the store refuses a part; the rest keeps waiting.
 pub(super) async fn flush(
-    (shared, sessions): (&SharedState, &Sessions),
+    shared: &SharedState,
+    sessions: &Sessions,
     store: &AnyStore,
 ) -> Result<(), StoreError> {
     let log_outs = sessions.flush_log_outs(store).await;
@@ -85,7 +88,8 @@ pub(super) async fn flush(
 
 /// Writes what the tasks returned and what the store refused before; logs what is lost.
 async fn finish(
-    (shared, sessions): (&SharedState, &Sessions),
+    shared: &SharedState,
+    sessions: &Sessions,
     store: &AnyStore,
     flushed: Result<(), StoreError>,
 ) {
@@ -93,7 +97,7 @@ async fn finish(
     if flushed.is_ok() && visits() + sessions.log_outs_waiting() == 0 {
         return;
     }
-    if let Err(error) = flush((shared, sessions), store).await {
+    if let Err(error) = flush(shared, sessions, store).await {
         tracing::warn!(
             %error,
             visits = visits(),

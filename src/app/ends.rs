@@ -14,15 +14,3 @@ pub(super) struct Ends {
     /// The tasks end.
     pub(super) stop: CancellationToken,
 }
-
-impl Ends {
-    /// The ends of what listens for operators.
-    pub(super) fn of_doors(&self) -> (CancellationToken, CancellationToken) {
-        (self.left.clone(), self.stop.clone())
-    }
-
-    /// The ends of what listens for visitors.
-    pub(super) fn of_workers(&self) -> (CancellationToken, CancellationToken) {
-        (self.leaving.clone(), self.drain.clone())
-    }
-}

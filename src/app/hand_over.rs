@@ -354,7 +354,7 @@ impl Offer {
         store.begin(running).await?;
         let live = running.live.load_full();
         let between = async {
-            store.release((&running.shared, &live), channel).await?;
+            store.release(&running.shared, &live, channel).await?;
             channel.expect(&Message::StoreOpened, ACCEPTING, "it has opened the store").await?;
             channel.expect(&Message::Ready, ACCEPTING, ready).await
         };

@@ -48,14 +48,13 @@ impl Jobs {
 
     /// Starts the tasks on this thread's runtime.
     pub(super) fn start(&mut self, live: &LiveConfig, shared: &SharedState, store: &AnyStore) {
-        self.lasting = lasting((live, shared), store, &self.thread_metrics, &self.stop);
+        self.lasting = lasting(live, shared, store, &self.thread_metrics, &self.stop);
         self.start_configured(live, shared, store);
     }
 
     fn start_configured(&mut self, live: &LiveConfig, shared: &SharedState, store: &AnyStore) {
         self.config_ends = self.stop.child_token();
-        self.configured =
-            configured(live, shared, store, (&self.thread_metrics, &self.config_ends));
+        self.configured = configured(live, shared, store, &self.thread_metrics, &self.config_ends);
     }
 
     /// Ends the tasks of the old configuration, and starts those of the new one.
@@ -110,7 +109,7 @@ fn log_outs(live: &LiveConfig, store: &AnyStore) -> LogOuts {
     LogOuts { store: store.clone(), sessions: Arc::clone(&live.sessions) }
 }
 
-fn visits((live, shared): (&LiveConfig, &SharedState), store: &AnyStore) -> Visits {
+fn visits(live: &LiveConfig, shared: &SharedState, store: &AnyStore) -> Visits {
     Visits {
         store: store.clone(),
         queue: Arc::clone(&shared.visits),
@@ -154,7 +153,8 @@ fn start_keep_limits(
 
 /// Starts the task that has the keys of TLS tickets alike with other proxies, if any listener uses them.
 fn start_share_ticket_keys(
-    (live, shared): (&LiveConfig, &SharedState),
+    live: &LiveConfig,
+    shared: &SharedState,
     store: &AnyStore,
     thread_metrics: &Arc<ThreadMetrics>,
     stop: &CancellationToken,
@@ -169,7 +169,7 @@ fn start_share_ticket_keys(
     })
 }
 
-fn register_proxy((live, shared): (&LiveConfig, &SharedState), store: &AnyStore) -> RegisterProxy {
+fn register_proxy(live: &LiveConfig, shared: &SharedState, store: &AnyStore) -> RegisterProxy {
     RegisterProxy {
         store: store.background(),
         fleet: Arc::clone(&shared.fleet),
@@ -182,7 +182,8 @@ fn register_proxy((live, shared): (&LiveConfig, &SharedState), store: &AnyStore)
 }
 
 fn lasting(
-    (live, shared): (&LiveConfig, &SharedState),
+    live: &LiveConfig,
+    shared: &SharedState,
     store: &AnyStore,
     thread_metrics: &Arc<ThreadMetrics>,
     stop: &CancellationToken,
@@ -194,7 +195,7 @@ fn lasting(
         refusal_logged: Default::default(),
         backlog_logged: Default::default(),
     };
-    let visits = visits((live, shared), store);
+    let visits = visits(live, shared, store);
     let flush_visitors =
         FlushVisitors { store: store.clone(), visits: Arc::clone(&shared.visitor_visits) };
     let gone = EndedSessions {
@@ -222,7 +223,8 @@ fn lasting(
 
 /// Existing tokens expire, too, after the last route stops issuing them.
 fn clean_visitors(
-    (live, shared): (&LiveConfig, &SharedState),
+    live: &LiveConfig,
+    shared: &SharedState,
     store: &AnyStore,
     thread_metrics: &Arc<ThreadMetrics>,
 ) -> CleanVisitors {
@@ -243,13 +245,14 @@ fn configured(
     live: &LiveConfig,
     shared: &SharedState,
     store: &AnyStore,
-    (thread_metrics, stop): (&Arc<ThreadMetrics>, &CancellationToken),
+    thread_metrics: &Arc<ThreadMetrics>,
+    stop: &CancellationToken,
 ) -> Vec<JoinHandle<()>> {
     let plan = &live.plan;
     let log_outs = log_outs(live, store);
     let clean = Clean {
         store: store.background(),
-        visits: visits((live, shared), store),
+        visits: visits(live, shared, store),
         keep: plan.session.max_sessions,
         unseen: sessions::rules(&plan.session).longest(),
         batch: plan.session.clean_batch,
@@ -261,7 +264,7 @@ fn configured(
         loss_logged: Default::default(),
         corrected: Default::default(),
     };
-    let clean_visitors = clean_visitors((live, shared), store, thread_metrics);
+    let clean_visitors = clean_visitors(live, shared, store, thread_metrics);
     let rescale = Rescale {
         store: store.background(),
         keep_top: plan.views.keep_top,
@@ -274,7 +277,7 @@ fn configured(
         found: Arc::clone(&shared.hints),
     };
     let handovers = Handovers { store: store.background() };
-    let register = register_proxy((live, shared), store);
+    let register = register_proxy(live, shared, store);
     let mut jobs = vec![
         tokio::task::spawn_local(task::drive(register, Arc::clone(thread_metrics), stop.clone())),
         tokio::task::spawn_local(task::drive(handovers, Arc::clone(thread_metrics), stop.clone())),
@@ -297,13 +300,13 @@ fn configured(
         )));
     }
     jobs.extend(row_tasks::start(live, shared, thread_metrics, store, stop));
-    jobs.extend(webhook::start((plan, live.webhook.as_ref()), shared, thread_metrics, store, stop));
+    jobs.extend(webhook::start(plan, live.webhook.as_ref(), shared, thread_metrics, store, stop));
     let receiver = live.traces_receiver.as_ref();
-    jobs.extend(traces::start((plan, receiver), shared, thread_metrics, stop));
+    jobs.extend(traces::start(plan, receiver, shared, thread_metrics, stop));
     let authority = live.authority_tls.as_ref();
-    jobs.extend(acme::start((plan, authority), shared, store, thread_metrics, stop));
+    jobs.extend(acme::start(plan, authority, shared, store, thread_metrics, stop));
     jobs.extend(start_keep_limits(live, store, thread_metrics, stop));
-    jobs.extend(start_share_ticket_keys((live, shared), store, thread_metrics, stop));
+    jobs.extend(start_share_ticket_keys(live, shared, store, thread_metrics, stop));
     jobs.extend(origins::start_checks(plan, &live.origins, thread_metrics, stop));
     jobs
 }

@@ -148,22 +148,21 @@ impl Process {
             let entrances = FirstEntrances { listeners, are_open: may_accept };
             let log_buffer = log.as_ref().map(|log| log.log_buffer());
             let pulse = watchdog.as_mut().map(Watchdog::pulse);
-            worker::start(&first, &shared, &store, entrances, log_buffer, ends.of_workers(), pulse)
+            worker::start(&first, &shared, &store, entrances, log_buffer, &ends, pulse)
         };
         let workers = entrances.into_iter().map(start).collect::<Result<Vec<Worker>, _>>()?;
         let handle = store.thread_handle();
         let [ready, connected] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
         gauges::register_store_state(&connected, &metrics);
         let (main_loop, requests) = main_loop_entrances();
-        let admin_handle =
-            admin::handle(&first, (&shared, &handle), &listeners, (audit, main_loop));
+        let admin_handle = admin::handle(&first, &shared, &handle, &listeners, audit, main_loop);
         let state = AdminState {
             handle: Some(Rc::clone(&admin_handle)),
             metrics,
             ready: Arc::clone(&ready),
             store_connected: Arc::clone(&connected),
         };
-        watch(&listeners, store, &handle, (connected, &ends));
+        watch(&listeners, store, &handle, connected, &ends);
         watchdog.map(|watchdog| tokio::task::spawn_local(watchdog.run()));
         let mut jobs = Jobs::new(&first, &shared, &ends.stop);
         // The store of another process is not to be changed so far.
@@ -408,7 +407,7 @@ impl Process {
         self.ends.stop.cancel();
         let live = live.load_full();
         let has_successor = !matches!(end, End::Signal(_));
-        drain::end((jobs, self.data_commands), (&shared, &live), &store, has_successor).await;
+        drain::end(jobs, self.data_commands, &shared, &live, &store, has_successor).await;
         admin_handle.audit().end();
         match end {
             End::Signal(_) | End::HandedOver => Ok(()),
@@ -512,7 +511,8 @@ fn watch(
     listeners: &Listeners,
     store: OpenStore,
     handle: &AnyStore,
-    (connected, ends): (Arc<AtomicBool>, &Ends),
+    connected: Arc<AtomicBool>,
+    ends: &Ends,
 ) {
     tokio::task::spawn_local(store::watch(handle.clone(), connected, ends.stop.clone()));
     tokio::task::spawn_local(store::warn_of_eviction(store, handle.clone()));

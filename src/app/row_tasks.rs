@@ -54,8 +54,11 @@ pub(super) fn start(
         Arc::clone(&shared.rows),
         Arc::clone(thread_metrics),
     );
-    let drive = (thread_metrics, stop);
-    let mut jobs = vec![spawn(refresh, drive), spawn(schedule, drive), spawn(on_demand, drive)];
+    let mut jobs = vec![
+        spawn(refresh, thread_metrics, stop),
+        spawn(schedule, thread_metrics, stop),
+        spawn(on_demand, thread_metrics, stop),
+    ];
     for (place, database) in databases.into_iter().enumerate() {
         let listened = listened(plan, place);
         if listened.is_empty() {
@@ -73,14 +76,15 @@ pub(super) fn start(
             failure_logged: Default::default(),
             refusal_logged: Default::default(),
         };
-        jobs.push(spawn(listen, drive));
+        jobs.push(spawn(listen, thread_metrics, stop));
     }
     jobs
 }
 
 fn spawn<T: Task + 'static>(
     task: T,
-    (thread_metrics, stop): (&Arc<ThreadMetrics>, &CancellationToken),
+    thread_metrics: &Arc<ThreadMetrics>,
+    stop: &CancellationToken,
 ) -> JoinHandle<()> {
     tokio::task::spawn_local(task::drive(task, Arc::clone(thread_metrics), stop.clone()))
 }

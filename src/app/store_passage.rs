@@ -52,7 +52,7 @@ impl StorePassage {
         running.jobs.pause().await;
         write_log_outs(running).await?;
         let live = running.live.load_full();
-        let flushed = flush((&running.shared, &live), &running.store);
+        let flushed = flush(&running.shared, &live, &running.store);
         if timeout(FLUSH, flushed).await.is_err() {
             tracing::debug!("what waits is written when the successor has the store");
         }
@@ -62,7 +62,8 @@ impl StorePassage {
     /// Holds all calls, closes the store, and gives the successor what was in memory only.
     pub(super) async fn release(
         &mut self,
-        (shared, live): (&SharedState, &LiveConfig),
+        shared: &SharedState,
+        live: &LiveConfig,
         channel: &mut Channel,
     ) -> Result<(), TakeOverError> {
         let now = unix_now() as u64;
@@ -114,8 +115,8 @@ pub(super) async fn write_log_outs(running: &RunningProxy) -> Result<(), TakeOve
 }
 
 /// Writes what waits in memory.
-async fn flush((shared, live): (&SharedState, &LiveConfig), store: &AnyStore) {
-    if let Err(error) = drain::flush((shared, &*live.sessions), store).await {
+async fn flush(shared: &SharedState, live: &LiveConfig, store: &AnyStore) {
+    if let Err(error) = drain::flush(shared, &live.sessions, store).await {
         tracing::debug!(%error, "visits wait");
     }
     if let Err(error) = shared.pages.purged.flush(store).await {

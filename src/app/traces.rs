@@ -32,7 +32,8 @@ pub(super) fn settings(plan: &TracesConfig) -> Result<Option<ServerSettings>, St
 /// Starts the task on this thread's runtime, if there is a receiver. Otherwise traces of an earlier configuration
 /// are dropped.
 pub(super) fn start(
-    (plan, settings): (&Plan, Option<&ServerSettings>),
+    plan: &Plan,
+    settings: Option<&ServerSettings>,
     shared: &SharedState,
     thread_metrics: &Arc<ThreadMetrics>,
     stop: &CancellationToken,

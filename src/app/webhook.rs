@@ -16,7 +16,8 @@ use crate::task::{self, Deliver, Webhook, WebhookKeys};
 
 /// Starts the task on this thread's runtime, if there is a webhook.
 pub(super) fn start(
-    (plan, settings): (&Plan, Option<&ServerSettings>),
+    plan: &Plan,
+    settings: Option<&ServerSettings>,
     shared: &SharedState,
     thread_metrics: &Arc<ThreadMetrics>,
     store: &AnyStore,

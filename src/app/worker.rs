@@ -23,6 +23,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::ends::Ends;
 use super::live_config::LiveConfig;
 use super::runtime::runtime;
 use super::service_manager::Pulse;
@@ -77,18 +78,19 @@ struct Order {
     done: oneshot::Sender<bool>,
 }
 
-/// Starts a worker with `entrances`. The tokens say that the process leaves, and that it drains.
+/// Starts a worker with `entrances`.
 pub(super) fn start(
     live: &Arc<LiveConfig>,
     shared: &Arc<SharedState>,
     store: &OpenStore,
     entrances: FirstEntrances,
     log_buffer: Option<Arc<LogBuffer>>,
-    (leaving, drain): (CancellationToken, CancellationToken),
+    ends: &Ends,
     pulse: Option<Pulse>,
 ) -> Result<Worker, StartError> {
     let refused = |what| move |source| StartError::System { what, source };
     let (shared, live, store) = (Arc::clone(shared), Arc::clone(live), store.clone());
+    let (leaving, drain) = (ends.leaving.clone(), ends.drain.clone());
     let (tell, orders) = mpsc::unbounded_channel();
     let (serves, serving) = oneshot::channel();
     let thread = std::thread::Builder::new()
@@ -176,7 +178,8 @@ async fn work(kit: WorkerParts) {
         &shared,
         &live,
         store.thread_handle(),
-        (Arc::clone(&thread_metrics), log_buffer),
+        Arc::clone(&thread_metrics),
+        log_buffer,
     );
     // The first visitors should be recognised, too, but an unreachable store must not delay them.
     let ready = hear_from_store(&first, &shared, &live);
@@ -280,11 +283,12 @@ fn worker_context(
     shared: &SharedState,
     live: &LiveConfig,
     handle: AnyStore,
-    (thread_metrics, log_buffer): (Arc<ThreadMetrics>, Option<Arc<LogBuffer>>),
+    thread_metrics: Arc<ThreadMetrics>,
+    log_buffer: Option<Arc<LogBuffer>>,
 ) -> Rc<WorkerContext> {
     let upstreams = live.origins.reach(&thread_metrics);
     Rc::new(WorkerContext {
-        filler: filler(live, &shared.pages, &upstreams, (handle.clone(), &thread_metrics)),
+        filler: filler(live, &shared.pages, &upstreams, handle.clone(), &thread_metrics),
         settings: Arc::clone(&live.settings),
         pages: Arc::clone(&shared.pages),
         learning: Arc::clone(&shared.learning),
@@ -324,7 +328,8 @@ fn filler(
     live: &LiveConfig,
     pages: &Arc<Pages>,
     upstreams: &Upstreams,
-    (store, thread_metrics): (AnyStore, &Arc<ThreadMetrics>),
+    store: AnyStore,
+    thread_metrics: &Arc<ThreadMetrics>,
 ) -> Rc<Filler> {
     Rc::new(Filler {
         pages: Arc::clone(pages),
@@ -366,7 +371,8 @@ fn next_worker_context(
             new,
             &worker_context.pages,
             &upstreams,
-            (worker_context.store.clone(), &worker_context.thread_metrics),
+            worker_context.store.clone(),
+            &worker_context.thread_metrics,
         ),
         upstreams,
         ..worker_context.clone()
@@ -380,7 +386,7 @@ pub(super) fn dry_worker(
     handle: &AnyStore,
 ) -> Rc<WorkerContext> {
     let thread_metrics = Arc::<ThreadMetrics>::default();
-    worker_context(shared, live, handle.clone(), (thread_metrics, None))
+    worker_context(shared, live, handle.clone(), thread_metrics, None)
 }
 
 /// Waits for the workers to end.

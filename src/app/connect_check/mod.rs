@@ -78,6 +78,9 @@ pub fn connect_check(plan: &Plan) -> Result<Vec<ConnectFinding>, StartError> {
     Ok(findings)
 }
 
+/// The result for a target, with its detail.
+type Judgement = (ConnectResult, String);
+
 /// The findings about one kind of target.
 struct Findings {
     what: &'static str,
@@ -89,21 +92,22 @@ impl Findings {
         Self { what, found: Vec::new() }
     }
 
-    fn add(&mut self, target: impl Into<String>, (result, detail): (ConnectResult, String)) {
+    fn add(&mut self, target: impl Into<String>, judgement: Judgement) {
         let (what, target) = (self.what, target.into());
+        let (result, detail) = judgement;
         self.found.push(ConnectFinding { what, target, result, detail });
     }
 }
 
-fn fine(detail: impl Into<String>) -> (ConnectResult, String) {
+fn fine(detail: impl Into<String>) -> Judgement {
     (ConnectResult::Fine, detail.into())
 }
 
-fn warning(detail: impl Into<String>) -> (ConnectResult, String) {
+fn warning(detail: impl Into<String>) -> Judgement {
     (ConnectResult::Warning, detail.into())
 }
 
-fn failed(detail: impl Into<String>) -> (ConnectResult, String) {
+fn failed(detail: impl Into<String>) -> Judgement {
     (ConnectResult::Failed, detail.into())
 }
 

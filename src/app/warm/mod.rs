@@ -127,7 +127,7 @@ pub fn warm(
         let fields = fields(&order.fields)?;
         let served = plan.map_or(&[][..], |plan| &plan.origin.hosts);
         let pages = pages(&order.of, &destination, served).await?;
-        Ok(visit_all((&destination, &fields), pages, order.at_once, progress).await)
+        Ok(visit_all(&destination, &fields, pages, order.at_once, progress).await)
     })
 }
 
@@ -249,7 +249,8 @@ impl PageCollection<'_> {
 }
 
 async fn visit_all(
-    (destination, fields): (&Destination, &HeaderMap),
+    destination: &Destination,
+    fields: &HeaderMap,
     pages: Vec<(String, Page)>,
     at_once: usize,
     progress: impl FnMut(u64, u64),

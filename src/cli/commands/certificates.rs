@@ -15,13 +15,13 @@ use crate::cli::output::{counted, failed, say};
 pub(crate) fn certificates(command: CertificatesCommand) -> Result<(), u8> {
     match command {
         CertificatesCommand::List { shown } => {
-            let report = ask(Method::GET, CERTIFICATES, (Vec::new(), shown))?;
+            let report = ask(Method::GET, CERTIFICATES, Vec::new(), shown)?;
             let has_failed = report.ordered.iter().any(|one| one.failures > 0);
             if has_failed { Err(1) } else { Ok(()) }
         }
         CertificatesCommand::Renew { names, all, shown } => {
             let order = serde_json::to_vec(&RenewOrder { names, all }).map_err(failed)?;
-            ask(Method::POST, CERTIFICATES_RENEW, (order, shown)).map(|_| ())
+            ask(Method::POST, CERTIFICATES_RENEW, order, shown).map(|_| ())
         }
     }
 }
@@ -30,7 +30,8 @@ pub(crate) fn certificates(command: CertificatesCommand) -> Result<(), u8> {
 fn ask(
     method: Method,
     path: &str,
-    (body, shown): (Vec<u8>, OutputArgs),
+    body: Vec<u8>,
+    shown: OutputArgs,
 ) -> Result<CertificatesReport, u8> {
     let reply = admin::send_command(&socket(shown.at)?, method, path, body).map_err(failed)?;
     let report: CertificatesReport = serde_json::from_slice(&reply).map_err(failed)?;

@@ -59,7 +59,8 @@ fn backup(args: BackupArgs) -> Result<(), u8> {
         None => by_the_proxy(&super::socket(args.at)?, file.clone(), &mut shown),
     };
     shown.end();
-    let held = held(written.map_err(failed)?);
+    let (sessions, visitors, others) = written.map_err(failed)?;
+    let held = held(sessions, visitors, others);
     say(&format!("{}: {held}", file.display()));
     Ok(())
 }
@@ -97,14 +98,14 @@ fn restore(args: RestoreArgs) -> Result<(), u8> {
     });
     shown.end();
     let counts = restored.map_err(failed)?;
-    say(&format!("restored {}", held((counts.sessions, counts.visitors, counts.others))));
+    say(&format!("restored {}", held(counts.sessions, counts.visitors, counts.others)));
     Ok(())
 }
 
 fn verify(path: &Path) -> Result<(), u8> {
     match verify_store(path).map_err(failed)? {
         Some(counts) => {
-            let held = held((counts.sessions, counts.visitors, counts.others));
+            let held = held(counts.sessions, counts.visitors, counts.others);
             say(&format!("the backup is whole: {held}"));
         }
         None => say("the store is whole"),
@@ -112,7 +113,7 @@ fn verify(path: &Path) -> Result<(), u8> {
     Ok(())
 }
 
-fn held((sessions, visitors, others): (u64, u64, u64)) -> String {
+fn held(sessions: u64, visitors: u64, others: u64) -> String {
     format!("{sessions} sessions, {visitors} visitors without a login, {others} other records")
 }
 
