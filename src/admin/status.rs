@@ -273,7 +273,7 @@ impl Commands {
         let settings = &self.worker.settings;
         let has_default_ttl = !self.worker.filler.policy.default_ttl.is_zero();
         let status = |route: &RouteTotals| RouteStatus {
-            advice: advice((settings, has_default_ttl), route, (&misses, &cookies)),
+            advice: advice(settings, has_default_ttl, route, &misses, &cookies),
             ..route_status(route)
         };
         let mut all: Vec<_> = routes.iter().map(status).filter(|route| route.count > 0).collect();

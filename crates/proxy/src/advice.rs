@@ -44,9 +44,11 @@ const MISSED_PART: u64 = 90;
 /// gives no lifetime has one.
 #[must_use]
 pub fn advice(
-    (settings, has_default_ttl): (&ProxySettings, bool),
+    settings: &ProxySettings,
+    has_default_ttl: bool,
     counted: &RouteTotals,
-    (misses, cookies): (&[MissedUrl], &CookieReport),
+    misses: &[MissedUrl],
+    cookies: &CookieReport,
 ) -> Option<Advice> {
     let requests: u64 = counted.times.iter().map(Durations::count).sum();
     let nothing = Findings::default();

@@ -200,6 +200,15 @@ pub(crate) enum RequestKind {
     Question,
 }
 
+/// What the stages find out about a request.
+#[derive(Clone, Copy)]
+pub(crate) struct IdentifiedParts<'a> {
+    pub(crate) head: &'a Parts,
+    pub(crate) admitted: &'a RequestFacts,
+    pub(crate) route: &'a Arc<CompiledRoute>,
+    pub(crate) visitor: &'a Visitor,
+}
+
 /// A request with everything that is known about it.
 pub(crate) struct RequestContext<'a> {
     pub(crate) worker: &'a Rc<WorkerContext>,
@@ -224,15 +233,12 @@ impl<'a> RequestContext<'a> {
     pub(crate) fn new(
         worker: &'a Rc<WorkerContext>,
         client: &'a Rc<Client>,
-        (head, admitted, route, visitor): (
-            &'a Parts,
-            &'a RequestFacts,
-            &'a Arc<CompiledRoute>,
-            &'a Visitor,
-        ),
+        parts: IdentifiedParts<'a>,
         visitor_token: &'a VisitorTokenState,
-        (now, kind): (f64, RequestKind),
+        now: f64,
+        kind: RequestKind,
     ) -> Self {
+        let IdentifiedParts { head, admitted, route, visitor } = parts;
         let (kept_body, may_have_reached) = (KeptBody::default(), Cell::new(false));
         Self {
             worker,

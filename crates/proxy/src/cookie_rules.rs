@@ -103,11 +103,7 @@ impl TokenFrom {
     /// The hash of the session cookies at a host, for the origin `site`. It is the key of the app's
     /// remembered answer about the visitor. It includes origin and host, because two apps may know the same
     /// token as different users.
-    pub(crate) fn hash(
-        &self,
-        (site, host): (&str, &str),
-        cookies: &[(&[u8], &[u8])],
-    ) -> CookieHash {
+    pub(crate) fn hash(&self, site: &str, host: &str, cookies: &[(&[u8], &[u8])]) -> CookieHash {
         let lasting = |&(name, value)| (name, self.lasting(value).unwrap_or(value));
         let mut cookies: Vec<(&[u8], &[u8])> = cookies.iter().map(lasting).collect();
         // A cookie's name is never empty and never contains an equals sign.

@@ -90,7 +90,8 @@ fn require_https(client: &Client, response: &mut ClientResponse) {
 /// Ties the record to the response's body, or to the tunnel that the answer opens.
 pub(super) fn attach(
     mut record: Box<RequestRecord>,
-    (response, opened): (&mut ClientResponse, Option<Box<OpenedTunnel>>),
+    response: &mut ClientResponse,
+    opened: Option<Box<OpenedTunnel>>,
     worker: &WorkerContext,
     client: &Rc<Client>,
 ) {
@@ -99,8 +100,8 @@ pub(super) fn attach(
     record.switched();
     let settings = &worker.settings;
     let stream = opened.stream.take();
-    let bounds = (settings.tunnel_idle, settings.stall);
-    let tunnel = Tunnel::new(*opened, record, &worker.thread_metrics, bounds);
+    let (idle, stall) = (settings.tunnel_idle, settings.stall);
+    let tunnel = Tunnel::new(*opened, record, &worker.thread_metrics, idle, stall);
     match stream {
         Some(stream) => worker.detached.carry_on(tunnel.carry_stream(stream)),
         None => client.become_tunnel(tunnel),

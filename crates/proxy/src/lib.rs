@@ -97,13 +97,13 @@ pub async fn respond(
     request: (Box<Parts>, RequestBody),
 ) -> ClientResponse {
     let cancel = CancelOnDisconnect::default();
-    let method = &request.0.method;
+    let (head, body) = request;
     // An admitted CONNECT asks for a WebSocket, like GET over HTTP/1.1.
-    if method.is_safe() || *method == Method::CONNECT {
-        return carry_out(worker, client, request, &cancel).await;
+    if head.method.is_safe() || head.method == Method::CONNECT {
+        return carry_out(worker, client, head, body, &cancel).await;
     }
     let (detached, inner) = (Rc::clone(&worker.detached), cancel.clone());
-    let work = async move { carry_out(worker, client, request, &inner).await };
+    let work = async move { carry_out(worker, client, head, body, &inner).await };
     DetachedTask::begin(&detached, cancel, work).await
 }
 
@@ -116,7 +116,8 @@ pub fn from_hyper(request: Request<Incoming>) -> (Box<Parts>, RequestBody) {
 async fn carry_out(
     worker: Rc<WorkerContext>,
     client: Rc<Client>,
-    (mut head, body): (Box<Parts>, RequestBody),
+    mut head: Box<Parts>,
+    body: RequestBody,
     cancel: &CancelOnDisconnect,
 ) -> ClientResponse {
     let request_id = RequestId::give(&worker.settings, &client, &mut head);
@@ -133,8 +134,7 @@ async fn carry_out(
     let finish = Finish::of(&head, body.is_some(), request_id);
     let error_page = worker.settings.error_pages.form(&head.headers);
     let token = VisitorTokenState::default();
-    let request = (head, body);
-    let answering = answer(&worker, &client, request, (cancel, &token), &mut record);
+    let answering = answer(&worker, &client, head, body, cancel, &token, &mut record);
     // A defect ends this request, not the others of its connection. What it left half done is its own: the page that
     // it was fetching ends as one that broke off.
     let answered = AssertUnwindSafe(answering).catch_unwind().await;
@@ -142,12 +142,13 @@ async fn carry_out(
     let (mut response, opened) = match answered {
         Ok(answered) => answered,
         Err(error) => {
-            let form = (error_page, finish.request_id());
-            (deliver::error::response(error, &worker, form, &mut record).into(), None)
+            let id = finish.request_id();
+            let response = deliver::error::response(error, &worker, error_page, id, &mut record);
+            (response.into(), None)
         }
     };
     finish.complete(&client, &token, &mut response);
-    finish::attach(record, (&mut response, opened), &worker, &client);
+    finish::attach(record, &mut response, opened, &worker, &client);
     response
 }
 
@@ -155,12 +156,15 @@ async fn carry_out(
 async fn answer(
     worker: &Rc<WorkerContext>,
     client: &Rc<Client>,
-    (head, body): (Box<Parts>, RequestBody),
-    (cancel, token): (&CancelOnDisconnect, &VisitorTokenState),
+    head: Box<Parts>,
+    body: RequestBody,
+    cancel: &CancelOnDisconnect,
+    token: &VisitorTokenState,
     record: &mut RequestRecord,
 ) -> Result<(ClientResponse, Option<Box<OpenedTunnel>>), Error> {
     anteroom_fault::may_panic(head.uri.path());
-    let received = receive((&worker.settings, client), head, body.as_ref(), (token, record.at()))?;
+    let (settings, now) = (&worker.settings, record.at());
+    let received = receive(settings, client, head, body.as_ref(), token, now)?;
     if worker.settings.learn.is_mirror {
         let mirrored = mirror::answer(worker, client, received, body.is_some(), record);
         return Ok((Box::pin(mirrored).await.into(), None));
@@ -169,7 +173,7 @@ async fn answer(
         StageResult::Identified(identified) => identified,
         StageResult::Diverted(diverted) => {
             // PERF: boxed, as are other rare steps, so that the state of a common request stays small.
-            let own = own_answer(worker, client, (diverted, body), token, record);
+            let own = own_answer(worker, client, diverted, body, token, record);
             let own = Box::pin(own).await?;
             return Ok((own.into(), None));
         }
@@ -188,7 +192,7 @@ async fn answer(
     let mut response = match wanted {
         Some(wanted) => {
             let (requests, response) = (Rc::new(FragmentRequests), response.into_http());
-            Box::pin(fragments::fill(&wanted, (&cx, item), requests, response)).await.into()
+            Box::pin(fragments::fill(&wanted, &cx, item, requests, response)).await.into()
         }
         None => response,
     };
@@ -200,7 +204,8 @@ async fn answer(
 async fn own_answer(
     worker: &Rc<WorkerContext>,
     client: &Rc<Client>,
-    (diverted, body): (Diversion<'_>, RequestBody),
+    diverted: Diversion<'_>,
+    body: RequestBody,
     visitor_token: &VisitorTokenState,
     record: &mut RequestRecord,
 ) -> Result<Response<Body>, Error> {

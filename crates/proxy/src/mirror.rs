@@ -39,7 +39,7 @@ pub(super) async fn answer(
         let facts = Facts { row: None, only_if_cached: false, ..own };
         let mut evaluation = Evaluation::new(&cx, facts, LookupRules::PEEK_LEARN);
         let decision = evaluation.decide().await;
-        mirrored(&cx, (&decision, &evaluation), has_body);
+        mirrored(&cx, &decision, &evaluation, has_body);
     }
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;

@@ -31,7 +31,7 @@ pub(super) async fn reply(
     let decision = evaluation.decide().await;
     let unanswered = UnansweredChange::of(cx);
     settle::expect_log_in(cx);
-    let answered = source::answer(cx, (decision, &evaluation), body, record).await;
+    let answered = source::answer(cx, decision, &evaluation, body, record).await;
     settle::expect_log_in(cx);
     let crowded = |error: Error| if error.is_crowded() { classify::crowded(cx) } else { error };
     let (came, reason) = match answered.map_err(crowded)? {

@@ -9,7 +9,6 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
-use std::sync::Arc;
 
 use ::http::request::Parts;
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
@@ -17,7 +16,6 @@ use anteroom_http::clock::unix_now;
 use anteroom_http::ident::{Item, Token, User};
 use anteroom_http::peer::Peer;
 use anteroom_session::PreviousIdentity;
-use tokio_util::sync::CancellationToken;
 
 use super::connection::client::Client;
 use super::connection_state::ConnectionState;
@@ -142,12 +140,11 @@ async fn at_stage<T>(
     then: impl AsyncFnOnce(&Rc<Client>, &VisitorTokenState, Result<StageResult<'_>, Error>) -> T,
 ) -> T {
     let head = Box::new(head(request));
-    let entry = (Arc::default(), CancellationToken::new());
-    let client = Client::entering(Peer::at(CLIENT), CLIENT, ConnectionState::new(), entry, None);
+    let client = Client::new(Peer::at(CLIENT), CLIENT, ConnectionState::new());
     let mut record = RequestRecord::of_part(&worker.telemetry, &client.state, &head.method);
     let token = VisitorTokenState::default();
-    let now = (&token, unix_now());
-    let received = ReceivedRequest::of(&worker.settings, &client, head, (Some(0), false), now);
+    let (settings, now) = (&worker.settings, unix_now());
+    let received = ReceivedRequest::of(settings, &client, head, Some(0), false, &token, now);
     let reached = stage::run(worker, &client, received, Mode::Serve, &mut record).await;
     then(&client, &token, reached).await
 }

@@ -68,16 +68,24 @@ async fn carry_out(worker: &Rc<WorkerContext>, request: &WarmRequest) -> WarmOut
     // No address of a network is its own: it is no trusted proxy, and has no privileges.
     let secured = recipe.is_https.then(HandshakeResult::default);
     let state = ConnectionState::new();
-    let entry = (Arc::default(), CancellationToken::new());
-    let client = Client::entering(Peer::Carried(None), recipe.local, state, entry, secured);
+    let client = Client::entering(
+        Peer::Carried(None),
+        recipe.local,
+        state,
+        Arc::default(),
+        CancellationToken::new(),
+        secured,
+    );
     let token = VisitorTokenState::default();
     let mut record = RequestRecord::of_part(&worker.telemetry, &client.state, &head.method);
     let received = ReceivedRequest::of(
         &worker.settings,
         &client,
         Box::new(head),
-        (Some(0), false),
-        (&token, unix_now()),
+        Some(0),
+        false,
+        &token,
+        unix_now(),
     );
     let stranger = AssumedVisitor::Anonymous;
     let mode = Mode::Peek { knows_address: false, visitor: Some(&stranger) };

@@ -75,7 +75,8 @@ impl Client {
             peer,
             local,
             connection_state,
-            (Arc::default(), CancellationToken::new()),
+            Arc::default(),
+            CancellationToken::new(),
             None,
         )
     }
@@ -87,7 +88,8 @@ impl Client {
         peer: Peer,
         local: IpAddr,
         connection_state: Rc<ConnectionState>,
-        (entry, outdated): (Arc<ListenerRules>, CancellationToken),
+        entry: Arc<ListenerRules>,
+        outdated: CancellationToken,
         secured: Option<HandshakeResult>,
     ) -> Rc<Self> {
         Rc::new(Self {
@@ -275,12 +277,17 @@ mod tests {
             (None, true, true),
         ] {
             let outdated = CancellationToken::new();
-            let entry = (Arc::default(), outdated.clone());
             let peer = Peer::at([192, 0, 2, 1].into());
             let local = [127, 0, 0, 1].into();
             let secured = HandshakeResult { expires, ..HandshakeResult::default() };
-            let client =
-                Client::entering(peer, local, ConnectionState::new(), entry, Some(secured));
+            let client = Client::entering(
+                peer,
+                local,
+                ConnectionState::new(),
+                Arc::default(),
+                outdated.clone(),
+                Some(secured),
+            );
             if is_outdated {
                 outdated.cancel();
             }

@@ -76,7 +76,8 @@ impl Tunnel {
         opened: OpenedTunnel,
         record: Box<RequestRecord>,
         thread_metrics: &Arc<ThreadMetrics>,
-        (idle, stall): (Duration, Duration),
+        idle: Duration,
+        stall: Duration,
     ) -> Self {
         let OpenedTunnel { origin, is_websocket, slot: place, .. } = opened;
         thread_metrics.count(Count::TunnelsOpened);

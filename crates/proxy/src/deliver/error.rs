@@ -28,7 +28,8 @@ const CROWDED_RETRY_S: std::ops::RangeInclusive<u64> = 10..=40;
 pub(crate) fn response(
     error: Error,
     worker: &WorkerContext,
-    (form, request_id): (ErrorForm, Option<&HeaderValue>),
+    form: ErrorForm,
+    request_id: Option<&HeaderValue>,
     record: &mut RequestRecord,
 ) -> Response<Body> {
     if needs_operator(&error) {

@@ -86,8 +86,10 @@ pub async fn explain_for(
         &worker.settings,
         &client,
         Box::new(head),
-        (length, has_body),
-        (&token, unix_now()),
+        length,
+        has_body,
+        &token,
+        unix_now(),
     );
     let mode = Mode::Peek { knows_address: question.from.is_some(), visitor };
     let mut identified = match stage::run(worker, &client, received, mode, &mut record).await {

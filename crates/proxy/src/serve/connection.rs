@@ -97,7 +97,7 @@ async fn begin<'c>(
     let connection_state = ConnectionState::new();
     let mut io = TimedSocket::new(socket, Rc::clone(&connection_state), settings.deadlines);
     let peer = match is_balancer {
-        true => named_client(&mut io, peer, &connection_state, (place, context)).await?,
+        true => named_client(&mut io, peer, &connection_state, place, context).await?,
         false => peer,
     };
     let (io, secured, version, outdated) = match &terms.tls {
@@ -137,8 +137,8 @@ async fn begin<'c>(
         None => (io, None, Protocol::Http1, None),
     };
     let outdated = outdated.unwrap_or_else(|| terms.outdated.clone());
-    let entry = (Arc::clone(&terms.entry), outdated);
-    let client = Client::entering(peer, local, connection_state, entry, secured);
+    let entry = Arc::clone(&terms.entry);
+    let client = Client::entering(peer, local, connection_state, entry, outdated, secured);
     if let Protocol::Http2 = version {
         client.multiplexes(is_balancer);
     }
@@ -150,7 +150,8 @@ async fn named_client(
     io: &mut TimedSocket<ClientStream>,
     balancer: Peer,
     connection_state: &ConnectionState,
-    (place, context): (&mut CappedConnection, &ConnectionContext),
+    place: &mut CappedConnection,
+    context: &ConnectionContext,
 ) -> Option<Peer> {
     let thread_metrics = &context.thread_metrics;
     let source = tokio::select! {
@@ -250,7 +251,7 @@ async fn secure(
     let challenges = worker.settings.challenges.as_ref();
     let challenges =
         challenges.map(|lookup| tls::StoredChallenges { lookup, store: &worker.store });
-    let entered = tls::enter(tls, socket, ahead, (since + deadlines.head, challenges)).await?;
+    let entered = tls::enter(tls, socket, ahead, since + deadlines.head, challenges).await?;
     let stream = ClientStream::Tls(Box::new(entered.stream));
     let watched = TimedSocket::new(stream, Rc::clone(connection_state), deadlines);
     Ok((watched, Some(entered.secured), entered.protocol, entered.outdated))

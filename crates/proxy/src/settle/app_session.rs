@@ -85,7 +85,7 @@ pub(super) fn read(
         cx.matches(&rule.matching) && is_success(&rule.success, cx, status, headers)
     };
     if let (Some(rule), Some(token)) = (watched.login.as_ref().filter(logs_in), next) {
-        let user = named(cx, rule, (status, headers));
+        let user = named(cx, rule, status, headers);
         return user.map_or(SessionEffect::None, |user| {
             let user = user.bound_to(log_in_scope(cx, headers, &token));
             SessionEffect::AppLogIn(AppLogIn { user, token })
@@ -163,7 +163,8 @@ async fn end(
 fn named(
     cx: &RequestContext<'_>,
     rule: &LoginRule,
-    (status, headers): (StatusCode, &HeaderMap),
+    status: StatusCode,
+    headers: &HeaderMap,
 ) -> Option<User> {
     let user = match &rule.user {
         None => return None,
@@ -193,7 +194,7 @@ pub(super) async fn begin(cx: &RequestContext<'_>, began: AppLogIn) -> SessionCh
     let merges = before.visitor.is_some();
     match worker.sessions.take_over(&worker.store, before, &next, &user, cx.now).await {
         Ok(()) => {
-            cx.visitor_token.joined(&TokenContext::of(cx), (&next, &user), merges);
+            cx.visitor_token.joined(&TokenContext::of(cx), &next, &user, merges);
             worker.thread_metrics.count(Count::LogIns);
         }
         Err(error) => tracing::debug!(%error, "storing a log-in to the app failed"),

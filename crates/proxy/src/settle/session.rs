@@ -79,7 +79,7 @@ async fn log_in(cx: &RequestContext<'_>, user: User) -> Result<SessionChange, Er
     }
     // These sessions were not logged out: the log-in replaces them.
     end(cx, cx.visitor.duplicates.iter().map(|rival| (rival, Ending::Ended))).await?;
-    cx.visitor_token.joined(&TokenContext::of(cx), (&stored, &user), merges);
+    cx.visitor_token.joined(&TokenContext::of(cx), &stored, &user, merges);
     let cookie = cookie(cx).and_then(|cookie| cookie.set(&token, is_https(cx)));
     Ok(SessionChange::LoggedIn { token: stored, user, cookie })
 }

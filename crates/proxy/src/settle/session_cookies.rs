@@ -41,7 +41,7 @@ pub(super) async fn void(cx: &RequestContext<'_>, voided: &[CookieHash]) {
 /// The key of the app's remembered answer about a visitor with these session cookies.
 pub(crate) fn hash_of(cx: &RequestContext<'_>, cookies: &[(&[u8], &[u8])]) -> CookieHash {
     let token = &cx.worker.settings.cookies.token;
-    token.hash((cx.route.site(), &cx.admitted.site), cookies)
+    token.hash(cx.route.site(), &cx.admitted.site, cookies)
 }
 
 /// Removes the remembered answer later, after a change that may or may not have been made.

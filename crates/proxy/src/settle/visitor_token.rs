@@ -197,7 +197,8 @@ impl VisitorTokenState {
     pub(crate) fn joined(
         &self,
         around: &TokenContext<'_>,
-        (session, user): (&StoredToken, &User),
+        session: &StoredToken,
+        user: &User,
         merges: bool,
     ) {
         self.clear_all(around);
@@ -222,7 +223,7 @@ impl VisitorTokenState {
         match timeout(patience(TIMEOUT), merging).await {
             // `Nothing` may mean that it was merged a moment ago and the store's answer came too late.
             Ok(Ok(MergeResult::Done | MergeResult::Nothing)) => {
-                self.joined(around, (session, user), true);
+                self.joined(around, session, user, true);
                 let terms = around.worker.sessions.terms(around.now);
                 let (token, user) = (session.clone(), Some(user.clone()));
                 let owner = CartOwner { token, user, now: around.now, terms };

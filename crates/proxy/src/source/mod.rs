@@ -26,7 +26,8 @@ use super::stage::decide::Evaluation;
 /// Carries out a decision.
 pub(super) async fn answer(
     cx: &RequestContext<'_>,
-    (decision, evaluation): (Decision, &Evaluation<'_>),
+    decision: Decision,
+    evaluation: &Evaluation<'_>,
     body: RequestBody,
     record: &mut RequestRecord,
 ) -> Result<Answer, Error> {
@@ -40,7 +41,7 @@ pub(super) async fn answer(
         Decision::Upgrade => return upgrade::answer(cx, record).await,
         // PERF: boxed, so that the state of a hit stays small.
         Decision::Page(_) | Decision::Forward(_) if learns => {
-            return Box::pin(learn::answer(cx, (decision, evaluation), body, record)).await;
+            return Box::pin(learn::answer(cx, decision, evaluation, body, record)).await;
         }
         Decision::Page(_) | Decision::Forward(_) => {}
     }

@@ -46,7 +46,7 @@ pub(crate) fn admit(
     if is_denied && !fault!("list") {
         return Err(Error::Denied);
     }
-    let admitted = check(settings, client, &mut head, (address, length)).inspect_err(|error| {
+    let admitted = check(settings, client, &mut head, address, length).inspect_err(|error| {
         if let Error::Unlisted(host) = error {
             record.site(host.as_str());
         }
@@ -65,7 +65,8 @@ fn check(
     settings: &ProxySettings,
     client: &Client,
     head: &mut Parts,
-    (address, length): (Option<IpAddr>, Option<u64>),
+    address: Option<IpAddr>,
+    length: Option<u64>,
 ) -> Result<RequestFacts, Error> {
     if head.method == Method::CONNECT {
         return Err(Error::BadRequest("CONNECT is not for this server"));

@@ -26,8 +26,8 @@ use super::route::RoutedRequest;
 use super::verify::{self, Asking, Verdict};
 use crate::connection::client::Client;
 use crate::context::{
-    AssumedVisitor, Mode, RequestContext, RequestFacts, RequestKind, RewrittenPath, WorkerContext,
-    route_input, route_of, template_values,
+    AssumedVisitor, IdentifiedParts, Mode, RequestContext, RequestFacts, RequestKind,
+    RewrittenPath, WorkerContext, route_input, route_of, template_values,
 };
 use crate::cookie_rules::{CookieClass, CookieRules, TokenFrom};
 use crate::error::Error;
@@ -119,7 +119,7 @@ pub(crate) async fn visitor(
         Mode::Peek { visitor: Some(visitor), .. } => Asking::Assumed(visitor),
         Mode::Peek { visitor: None, .. } => Asking::No,
     };
-    let visitor = recognise(worker, (head, admitted), route, *now, asking).await;
+    let visitor = recognise(worker, head, admitted, route, *now, asking).await;
     visitor.with_certificate(admitted.certificate(client))
 }
 
@@ -175,8 +175,9 @@ impl<'w> IdentifiedRequest<'w> {
         kind: RequestKind,
     ) -> RequestContext<'a> {
         let AdmittedRequest { head, admitted, now, .. } = &self.request;
-        let parts = (&**head, &**admitted, self.route, &self.visitor);
-        RequestContext::new(worker, client, parts, token, (*now, kind))
+        let (route, visitor) = (self.route, &self.visitor);
+        let parts = IdentifiedParts { head, admitted, route, visitor };
+        RequestContext::new(worker, client, parts, token, *now, kind)
     }
 }
 
@@ -198,7 +199,8 @@ enum CookieToken {
 /// Identifies the visitor of a request.
 pub(crate) async fn recognise(
     worker: &Rc<WorkerContext>,
-    (head, admitted): (&Parts, &RequestFacts),
+    head: &Parts,
+    admitted: &RequestFacts,
     route: &Route,
     now: f64,
     asking: Asking<'_>,
@@ -206,7 +208,7 @@ pub(crate) async fn recognise(
     let rules = &worker.settings.cookies;
     let verify = worker.settings.verify.as_ref();
     let SortedCookies { carried, has_unknown, is_odd } =
-        sort(rules, (head, admitted), route, verify.is_some());
+        sort(rules, head, admitted, route, verify.is_some());
     let query = head.uri.query().unwrap_or_default();
     let in_url = session_id_in(head.uri.path(), query).then_some(Reason::SessionInUrl);
     let unknown_cookie = (has_unknown && rules.unknown_bypass).then_some(Reason::UnknownCookie);
@@ -251,7 +253,7 @@ pub(crate) async fn recognise(
                     }
                 }
                 (_, None) => {
-                    user_at(worker, (head, &admitted.site), &token, now, asking.counts()).await
+                    user_at(worker, head, &admitted.site, &token, now, asking.counts()).await
                 }
             };
             if is_suspect && fault!("revoked-late") && brings_revoked(worker, head, now).await {
@@ -268,7 +270,7 @@ pub(crate) async fn recognise(
                 },
                 Ok(None) if rules.minted || fault!("unknown") => anonymous_visitor(Some(token)),
                 Ok(None) => unknown(Reason::UnknownToken, Some(token)),
-                Err(error) => unsure(worker, &error, (token, carried), in_url),
+                Err(error) => unsure(worker, &error, token, carried, in_url),
             }
         }
     }
@@ -278,7 +280,8 @@ pub(crate) async fn recognise(
 fn unsure(
     worker: &WorkerContext,
     error: &StoreError,
-    (token, cookie_hash): (StoredToken, Option<CookieHash>),
+    token: StoredToken,
+    cookie_hash: Option<CookieHash>,
     in_url: Option<Reason>,
 ) -> Visitor {
     tracing::debug!(%error, "looking up a token failed");
@@ -295,7 +298,8 @@ fn is_part(head: &Parts) -> bool {
 /// Looks up the user of a token at a host.
 async fn user_at(
     worker: &WorkerContext,
-    (head, host): (&Parts, &str),
+    head: &Parts,
+    host: &str,
     token: &StoredToken,
     now: f64,
     counts: bool,
@@ -355,7 +359,8 @@ struct SortedCookies {
 /// them.
 fn sort(
     rules: &CookieRules,
-    (head, admitted): (&Parts, &RequestFacts),
+    head: &Parts,
+    admitted: &RequestFacts,
     route: &Route,
     verifies: bool,
 ) -> SortedCookies {
@@ -392,7 +397,7 @@ fn sort(
         Some((_, value)) => match rules.token.token(value) {
             Some(token) => CookieToken::Token(
                 token,
-                verifies.then(|| rules.token.hash((route.site(), &admitted.site), &came)),
+                verifies.then(|| rules.token.hash(route.site(), &admitted.site, &came)),
             ),
             None => CookieToken::Malformed,
         },

@@ -32,10 +32,12 @@ pub(crate) struct ReceivedRequest {
 
 /// Receives a request at `now`, in Unix time. The visitor token's cookie is removed, so that later stages cannot see it.
 pub(crate) fn receive(
-    (settings, client): (&ProxySettings, &Client),
+    settings: &ProxySettings,
+    client: &Client,
     mut head: Box<Parts>,
     body: Option<&Incoming>,
-    (token, now): (&VisitorTokenState, f64),
+    token: &VisitorTokenState,
+    now: f64,
 ) -> Result<ReceivedRequest, Error> {
     if client.state.is_over() {
         return Err(Error::BadRequest("a request stands behind trailers"));
@@ -51,7 +53,7 @@ pub(crate) fn receive(
         detect_upgrade::normalise(&mut head);
     }
     let length = body.map_or(Some(0), |body| body.size_hint().exact());
-    Ok(ReceivedRequest::of(settings, client, head, (length, body.is_some()), (token, now)))
+    Ok(ReceivedRequest::of(settings, client, head, length, body.is_some(), token, now))
 }
 
 impl ReceivedRequest {
@@ -60,8 +62,10 @@ impl ReceivedRequest {
         settings: &ProxySettings,
         client: &Client,
         mut head: Box<Parts>,
-        (length, has_body): (Option<u64>, bool),
-        (token, now): (&VisitorTokenState, f64),
+        length: Option<u64>,
+        has_body: bool,
+        token: &VisitorTokenState,
+        now: f64,
     ) -> Self {
         token.take(settings.visitor_tokens.as_ref(), &mut head.headers);
         let address = address(settings, client, &head.headers);

@@ -34,7 +34,8 @@ use tokio::sync::watch;
 use super::revoked::SuspectTokens;
 use crate::connection::client::Client;
 use crate::context::{
-    AssumedVisitor, RequestContext, RequestFacts, RequestKind, WorkerContext, route_of,
+    AssumedVisitor, IdentifiedParts, RequestContext, RequestFacts, RequestKind, WorkerContext,
+    route_of,
 };
 use crate::cookie_rules::CookieRules;
 use crate::origin_request;
@@ -147,8 +148,10 @@ async fn find_out(
                         worker,
                         verify,
                         unverified,
-                        (client, admitted),
-                        (VerifyReason::Renewal, true),
+                        client,
+                        admitted,
+                        VerifyReason::Renewal,
+                        true,
                     ));
                 }
             }
@@ -160,8 +163,8 @@ async fn find_out(
         return Ok(Verdict::Unknown);
     }
     let asks = VerifyReason::Visitor(admitted.address);
-    let asks = (asks, is_renewal);
-    let Some(receiver) = ask(worker, verify, unverified, (client, admitted), asks) else {
+    let asked = ask(worker, verify, unverified, client, admitted, asks, is_renewal);
+    let Some(receiver) = asked else {
         return Ok(Verdict::Unknown);
     };
     if !is_renewal && let Some(asked) = worker.verified.count_question() {
@@ -216,8 +219,10 @@ fn ask(
     worker: &Rc<WorkerContext>,
     verify: &Arc<Verifier>,
     unverified: UnverifiedToken<'_>,
-    (client, admitted): (&Rc<Client>, &RequestFacts),
-    (asks, is_renewal): (VerifyReason, bool),
+    client: &Rc<Client>,
+    admitted: &RequestFacts,
+    asks: VerifyReason,
+    is_renewal: bool,
 ) -> Option<watch::Receiver<Option<VerifyResult>>> {
     match worker.verified.join(unverified.cookie_hash) {
         Join::Full => None,
@@ -279,9 +284,9 @@ fn question(
     let admitted = RequestFacts { path, fields, ..admitted.clone() };
     let (route, _) = route_of(worker, head, &admitted);
     let (visitor, visitor_token) = (Visitor::in_question(), VisitorTokenState::default());
-    let parts = (head, &admitted, route, &visitor);
-    let cx =
-        RequestContext::new(worker, client, parts, &visitor_token, (now, RequestKind::Question));
+    let parts = IdentifiedParts { head, admitted: &admitted, route, visitor: &visitor };
+    let kind = RequestKind::Question;
+    let cx = RequestContext::new(worker, client, parts, &visitor_token, now, kind);
     // An app that takes no part in sessions is not a source of truth about them.
     if !cx.rules().sessions {
         return None;
@@ -392,7 +397,7 @@ impl PendingQuestion {
         });
         let rules = &self.worker.settings.cookies;
         let path = self.verify.target.path();
-        answer.filter(|answer| fits(answer, rules, (&carried, &head.headers), path))
+        answer.filter(|answer| fits(answer, rules, &carried, &head.headers, path))
     }
 
     /// Applies the app's answer to the session. `None`: that failed.
@@ -487,7 +492,8 @@ fn log_dropped_attributes(said: &[(String, String)]) {
 fn fits(
     answer: &VerifyAnswer,
     rules: &CookieRules,
-    (carried, headers): (&HeaderMap, &HeaderMap),
+    carried: &HeaderMap,
+    headers: &HeaderMap,
     path: &str,
 ) -> bool {
     let now = unix_now() as u64;

@@ -90,7 +90,8 @@ impl FragmentRequester {
     pub(super) fn new(
         cx: &RequestContext<'_>,
         requests: Rc<dyn Subrequests>,
-        (encoding, set_cookie_effect): (&'static Encoding, SetCookieEffect),
+        encoding: &'static Encoding,
+        set_cookie_effect: SetCookieEffect,
     ) -> Rc<Self> {
         let limits = &cx.worker.settings.fragments;
         Rc::new(Self {
@@ -176,7 +177,8 @@ impl FragmentRequester {
     pub(super) fn filling(
         self: &Rc<Self>,
         page: Body,
-        (cutter, places): (FragmentCutter, Contents),
+        cutter: FragmentCutter,
+        places: Contents,
         zip: Option<GzipWriter>,
     ) -> Body {
         let named = Box::new(NamedByPage(Rc::clone(self)));
@@ -446,7 +448,7 @@ fn fill_within(answered: Subresponse, asker: &FragmentRequester) -> Response<Bod
         return response;
     };
     let asker = asker.within(target, encoding);
-    response.map(|body| asker.filling(body, (FragmentCutter::tags(), Contents::default()), None))
+    response.map(|body| asker.filling(body, FragmentCutter::tags(), Contents::default(), None))
 }
 
 /// The head of the visitor's requests for contents: that of the page's request, changed to a GET of a

@@ -93,7 +93,8 @@ fn may_be_cut(route: &Route, head: &Parts) -> bool {
 /// Fills the fragments of a response for the visitor, while the response is read. The request names `item`.
 pub(crate) async fn fill(
     wanted: &FragmentPreferences,
-    (cx, item): (&RequestContext<'_>, Option<&Item>),
+    cx: &RequestContext<'_>,
+    item: Option<&Item>,
     requests: Rc<dyn Subrequests>,
     response: Response<Body>,
 ) -> Response<Body> {
@@ -129,7 +130,7 @@ pub(crate) async fn fill(
         true => SetCookieEffect::of(&head.headers, cx.head.uri.path(), cx.now as u64),
         false => SetCookieEffect::default(),
     };
-    let asker = FragmentRequester::new(cx, requests, (encoding, set_cookie_effect));
+    let asker = FragmentRequester::new(cx, requests, encoding, set_cookie_effect);
     let (cutter, places) = match way {
         CutMethod::Tags => (FragmentCutter::tags(), Contents::default()),
         CutMethod::Elements => {
@@ -148,7 +149,7 @@ pub(crate) async fn fill(
         }
     };
     let zip = is_zipped.then(gzip_writer::GzipWriter::new);
-    Response::from_parts(head, asker.filling(body, (cutter, places), zip))
+    Response::from_parts(head, asker.filling(body, cutter, places, zip))
 }
 
 /// The limit on buffered markup that has no end yet, in bytes.

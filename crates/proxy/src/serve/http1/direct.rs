@@ -90,13 +90,15 @@ impl DirectConnection {
     pub(super) async fn converse(
         &mut self,
         client: &Rc<Client>,
-        (context, head_max): (&ConnectionContext, usize),
+        context: &ConnectionContext,
+        head_max: usize,
         is_stopping: &Cell<bool>,
     ) -> Result<ConversationEnd, ConnectionError> {
-        let state = (&*client.state, is_stopping);
+        let state = &*client.state;
         // Whether the server ends the connection, and the client may have sent another request.
         let is_server_end = loop {
-            let request = match poll_fn(|cx| self.poll_request(cx, head_max, state)).await? {
+            let front = poll_fn(|cx| self.poll_request(cx, head_max, state, is_stopping)).await?;
+            let request = match front {
                 Some(Front::Request(request)) => request,
                 Some(_) => return Ok(ConversationEnd::ForHyper),
                 None => break is_stopping.get(),
@@ -133,7 +135,8 @@ impl DirectConnection {
         &mut self,
         cx: &mut Context<'_>,
         head_max: usize,
-        (state, is_stopping): (&ConnectionState, &Cell<bool>),
+        state: &ConnectionState,
+        is_stopping: &Cell<bool>,
     ) -> Poll<io::Result<Option<Front>>> {
         loop {
             match self.parser.parse(&mut self.read, head_max) {
@@ -204,8 +207,8 @@ impl DirectConnection {
             }
             ClientResponse::Other(response) => {
                 let (parts, body) = response.into_parts();
-                let length = (is_to_head, BodyLength::of(&body));
-                (encode_head(self.queue.buffer(), &parts, length, closes)?, body)
+                let length = BodyLength::of(&body);
+                (encode_head(self.queue.buffer(), &parts, is_to_head, length, closes)?, body)
             }
         };
         let sent = self.send_body(body, begun.framing).await;

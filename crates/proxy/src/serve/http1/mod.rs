@@ -80,8 +80,8 @@ async fn converse(
     let mut connection = DirectConnection::new(io);
     let is_stopping = Cell::new(false);
     let ended = {
-        let within = (&**context, settings.request_head);
-        let mut conversing = pin!(connection.converse(client, within, &is_stopping));
+        let head_max = settings.request_head;
+        let mut conversing = pin!(connection.converse(client, context, head_max, &is_stopping));
         // PERF: polled when it was woken, and not for each request.
         let mut interrupting = FuturesUnordered::from_iter([interruption(client, context)]);
         let ended = tokio::select! {

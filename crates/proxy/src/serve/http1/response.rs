@@ -60,7 +60,8 @@ pub(super) struct WrittenHead {
 pub(super) fn encode_head(
     buffer: &mut Vec<u8>,
     parts: &Parts,
-    (is_to_head, length): (bool, BodyLength),
+    is_to_head: bool,
+    length: BodyLength,
     mut closes: bool,
 ) -> Result<WrittenHead, InvalidLength> {
     let may_have_length =
@@ -273,7 +274,7 @@ mod tests {
     async fn directly(response: Response<PartedBody>, is_to_head: bool, closes: bool) -> String {
         let (parts, body) = response.into_parts();
         let (mut queue, length) = (WriteQueue::default(), BodyLength::of(&body));
-        let begun = encode_head(queue.buffer(), &parts, (is_to_head, length), closes).unwrap();
+        let begun = encode_head(queue.buffer(), &parts, is_to_head, length, closes).unwrap();
         let mut framing = begun.framing;
         for part in body.parts {
             framing.put_data(&mut queue, Bytes::from_static(part.as_bytes()));
@@ -366,7 +367,7 @@ mod tests {
         let (mut parts, ()) = Response::new(()).into_parts();
         for (value, is_valid) in [("5", true), ("-5", false), ("5, 5", false)] {
             parts.headers.insert(CONTENT_LENGTH, HeaderValue::from_static(value));
-            let begun = encode_head(&mut Vec::new(), &parts, (false, BodyLength::Unknown), false);
+            let begun = encode_head(&mut Vec::new(), &parts, false, BodyLength::Unknown, false);
             assert_eq!(begun.is_ok(), is_valid, "{value}");
         }
     }

@@ -64,7 +64,8 @@ pub(in crate::serve) async fn enter<S: AsyncRead + AsyncWrite + Unpin>(
     tls: &ClientTls,
     socket: S,
     ahead: Bytes,
-    (deadline, challenges): (Instant, Option<StoredChallenges<'_>>),
+    deadline: Instant,
+    challenges: Option<StoredChallenges<'_>>,
 ) -> Result<TlsConnection<S>, HandshakeError> {
     let socket = PrefixedSocket { socket, ahead };
     match timeout_at(deadline, enter_patiently(tls, socket, challenges)).await {
@@ -323,7 +324,7 @@ mod tests {
             let (near, far) = duplex(64 * 1024);
             tokio::join!(visit(&client, near), async {
                 let deadline = Instant::now() + Duration::from_secs(60);
-                let mut entered = enter(&tls, far, Bytes::new(), (deadline, None)).await.unwrap();
+                let mut entered = enter(&tls, far, Bytes::new(), deadline, None).await.unwrap();
                 answer(&mut entered.stream).await;
                 let session = entered.stream.get_ref().1;
                 assert_eq!(session.handshake_kind(), Some(HandshakeKind::Resumed), "{version:?}");

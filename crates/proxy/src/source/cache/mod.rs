@@ -246,7 +246,8 @@ async fn hit(
 async fn coming(
     want: &WantedPage<'_>,
     head: &Arc<Entry>,
-    (reader, length): (FlightReader, Option<u64>),
+    reader: FlightReader,
+    length: Option<u64>,
     status: &CacheStatus<'_>,
 ) -> Result<ClientResponse, Reason> {
     let (cx, recompressor) = (want.cx, &want.cx.worker.recompressor);
@@ -414,7 +415,7 @@ async fn answer_as_it_comes(
             headers::give_cookies(cx, answer.headers_mut(), cookies);
             Ok(answer.into())
         }
-        false => coming(want, &entry, (reader, length), &status).await,
+        false => coming(want, &entry, reader, length, &status).await,
     };
     match answer {
         // The origin did not heed the codings that the client accepts.
@@ -525,7 +526,7 @@ async fn wait(
     status.collapsed = true;
     status.ttl = Some(entry.ttl(want.now()));
     let answer = match length {
-        Some(length) => coming(want, &entry, (reader, length), &status).await,
+        Some(length) => coming(want, &entry, reader, length, &status).await,
         None => {
             drop(reader);
             wait_for_visit(want, entry, status).await

@@ -94,7 +94,8 @@ impl LessonBody {
         trial: Option<TrialPage>,
         comparing: Option<AnswerComparison>,
         head: Parts,
-        (place, marks): (Option<BodyPlace>, PurgeSnapshot),
+        place: Option<BodyPlace>,
+        marks: PurgeSnapshot,
         visitor: u64,
     ) -> Self {
         let (body, is_kept) = (BytesMut::new(), place.is_some());

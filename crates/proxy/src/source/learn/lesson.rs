@@ -186,7 +186,7 @@ impl Lesson {
         let visitor = answer.visitor;
         let comparing =
             compares.then(|| AnswerComparison::new(answer, words, &route, &head, &asked));
-        let reader = LessonBody::new(page, trial, comparing, head, (place, marks), visitor);
+        let reader = LessonBody::new(page, trial, comparing, head, place, marks, visitor);
         came.response.body_mut().read_along(Box::new(reader));
     }
 }

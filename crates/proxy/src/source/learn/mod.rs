@@ -41,7 +41,8 @@ enum RequestUse {
 /// Forwards a request of a route that learns. `decision`: what the cache would have done.
 pub(super) async fn answer(
     cx: &RequestContext<'_>,
-    (decision, evaluation): (Decision, &Evaluation<'_>),
+    decision: Decision,
+    evaluation: &Evaluation<'_>,
     body: RequestBody,
     record: &mut RequestRecord,
 ) -> Result<Answer, Error> {
@@ -54,7 +55,7 @@ pub(super) async fn answer(
     if reason == Reason::BypassSwitch {
         return forward::forward(cx, body, reason, record).await;
     }
-    let lesson = begin(cx, (&decision, evaluation), body.is_some(), RequestUse::Forwarded);
+    let lesson = begin(cx, &decision, evaluation, body.is_some(), RequestUse::Forwarded);
     let begun = Instant::now();
     let mut answered = forward::forward(cx, body, reason, record).await;
     if let Ok(Answer::Uncached(came, _)) = &answered {
@@ -95,11 +96,12 @@ fn note_set_cookies(cx: &RequestContext<'_>, headers: &HeaderMap) {
 /// Learns from a request that a mirror has sent, and whose answer another server gives.
 pub(crate) fn mirrored(
     cx: &RequestContext<'_>,
-    (decision, evaluation): (&Decision, &Evaluation<'_>),
+    decision: &Decision,
+    evaluation: &Evaluation<'_>,
     has_body: bool,
 ) {
     // Nothing of its answer is seen.
-    drop(begin(cx, (decision, evaluation), has_body, RequestUse::Mirrored));
+    drop(begin(cx, decision, evaluation, has_body, RequestUse::Mirrored));
 }
 
 /// Why a request of a route that learns is forwarded: because the route learns, or as it would be in any case.
@@ -110,7 +112,8 @@ fn forward_reason(decision: &Decision) -> Reason {
 /// Counts the request. Returns what its answer can teach.
 fn begin(
     cx: &RequestContext<'_>,
-    (decision, evaluation): (&Decision, &Evaluation<'_>),
+    decision: &Decision,
+    evaluation: &Evaluation<'_>,
     has_body: bool,
     using: RequestUse,
 ) -> Option<Lesson> {
