@@ -240,25 +240,25 @@ fn proxies_on_one_redis_order_once_and_all_show_it() {
     let (pebble, origin, storage) = (Pebble::start(), hello(), Storage::redis());
     let more = format!("acme.challenge = \"http-01\"\n{}", pebble.shared_secret());
     let one = Proxy::start(&origin, &storage, &pebble.settings(&[SITE], &more));
-    let elsewhere = [free_port(), free_port()].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
-    let at = (elsewhere[0], elsewhere[1]);
-    let two = Proxy::start(&origin, &storage, &pebble.settings_at(at, &[SITE], &more));
+    let [http, https] =
+        [free_port(), free_port()].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+    let two = Proxy::start(&origin, &storage, &pebble.settings_at(http, https, &[SITE], &more));
     for proxy in [&one, &two] {
         wait_for_certificate(proxy, SITE);
     }
     let issued = |proxy: &Proxy| proxy.metric("anteroom_certificates_issued_total");
     assert_eq!(issued(&one) + issued(&two), 1.0);
     let shown_at = |address| Browser::new().visit(address, SITE).1.shown;
-    assert_eq!(shown_at(pebble.https), shown_at(at.1));
+    assert_eq!(shown_at(pebble.https), shown_at(https));
     // A renewal by hand reaches the one that orders, and then both.
-    let first = shown_at(at.1);
+    let first = shown_at(https);
     for proxy in [&one, &two] {
         let before = issued(&one) + issued(&two);
         assert!(certificates(proxy, &["renew", SITE]).status.success());
         wait_within(PATIENCE, "it is renewed", || issued(&one) + issued(&two) > before);
     }
     wait_within(PATIENCE, "both show it", || {
-        let (here, there) = (shown_at(pebble.https), shown_at(at.1));
+        let (here, there) = (shown_at(pebble.https), shown_at(https));
         here == there && here != first
     });
 }
@@ -281,7 +281,7 @@ fn what_redis_has_lost_of_a_certificate_is_shared_again() {
     redis.command::<()>(&["FLUSHALL"]);
     wait_within(PATIENCE, "all is shared again", || !redis.keys("acme:*index").is_empty());
     let at = [free_port(), free_port()].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
-    let two = Proxy::start(&origin, &storage, &pebble.settings_at((at[0], at[1]), &[SITE], &more));
+    let two = Proxy::start(&origin, &storage, &pebble.settings_at(at[0], at[1], &[SITE], &more));
     wait_for_certificate(&two, SITE);
     assert_eq!(Browser::new().visit(at[1], SITE).1.shown, Some(shown(&pebble, SITE)));
     assert_eq!(two.metric("anteroom_certificates_issued_total"), 0.0);
@@ -308,8 +308,7 @@ fn a_successor_answers_what_the_authority_was_told_before(storage: &Storage) {
     let [http, https] =
         [free_port(), free_port()].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
     let more = "acme.challenge = \"http-01\"";
-    let mut proxy =
-        Proxy::start(&origin, storage, &pebble.settings_at((http, https), &[SITE], more));
+    let mut proxy = Proxy::start(&origin, storage, &pebble.settings_at(http, https, &[SITE], more));
     let path = asked_path(&there);
     let answer = || Ask::new(http, "GET", &path).send();
     let first = answer();

@@ -65,7 +65,7 @@ struct Shop {
 
 impl Shop {
     /// Starts both, with `settings`, in which `url` stands for `said`.
-    fn start(settings: &str, (said, url): (&str, &str)) -> Self {
+    fn start(settings: &str, said: &str, url: &str) -> Self {
         let folder = TempDir::new().unwrap();
         let [web, app] =
             [free_port(), free_port()].map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
@@ -99,7 +99,7 @@ impl Shop {
 fn the_guide_holds_with_postgresql() {
     let server = PostgresServer::start(&blocks("sql").concat());
     let said = "postgres:///shop?host=/var/run/postgresql";
-    let shop = Shop::start(&blocks("toml")[0], (said, &server.url()));
+    let shop = Shop::start(&blocks("toml")[0], said, &server.url());
     let lamp = |qty| format!("<h1>Lamp</h1> <p id='stock'>{qty} in stock</p>\n");
     wait_until("the row is shown", || shop.shows("/item/7", &lamp(12)));
     server.run("update items set qty = 11 where id = 7");
@@ -115,7 +115,7 @@ fn the_guide_holds_with_postgresql() {
 fn a_row_that_another_program_wrote_in_redis_is_shown() {
     let redis = RedisServer::start();
     let said = "redis://127.0.0.1:6379";
-    let shop = Shop::start(WITH_REDIS, (said, &redis.url()));
+    let shop = Shop::start(WITH_REDIS, said, &redis.url());
     assert!(shop.shows("/item/9", "<h1>None</h1> <p id='stock'>Ask us for the stock.</p>\n"));
     redis.command::<()>(&["SET", "inv:9", "{\"qty\":4}"]);
     wait_until("the row is shown", || {

@@ -60,7 +60,7 @@ impl ApiDescription {
     }
 
     /// The answer to an operation is one of those that are described for it.
-    fn meets(&mut self, (path, method): (&str, &str), why: &str, answer: &Answer) {
+    fn meets(&mut self, path: &str, method: &str, why: &str, answer: &Answer) {
         let status = answer.status.to_string();
         let response = self.operation(path, method)["responses"].get(&status);
         let Some(response) = response.map(|response| self.behind(response)) else {
@@ -205,7 +205,7 @@ fn plain_shop() -> Origin {
 }
 
 /// A call as a page of the site makes it.
-fn call(proxy: &Proxy, (path, method): (&str, &str), cookie: &str) -> Ask {
+fn call(proxy: &Proxy, path: &str, method: &str, cookie: &str) -> Ask {
     let ask = proxy.ask(method, path).cookie(cookie);
     match method {
         "PUT" => {
@@ -220,9 +220,8 @@ fn with_body(ask: Ask, body: &[u8]) -> Ask {
 }
 
 /// What may be wrong with a call, and all that the head of a request can be refused for.
-fn calls(proxy: &Proxy, of: (&str, &str), cookie: &str) -> Vec<(&'static str, Ask)> {
-    let (path, method) = of;
-    let fine = || call(proxy, of, cookie);
+fn calls(proxy: &Proxy, path: &str, method: &str, cookie: &str) -> Vec<(&'static str, Ask)> {
+    let fine = || call(proxy, path, method, cookie);
     let bare = || proxy.ask(method, path).cookie(cookie);
     let own = || bare().header("Sec-Fetch-Site", "same-origin");
     let announced =
@@ -232,8 +231,8 @@ fn calls(proxy: &Proxy, of: (&str, &str), cookie: &str) -> Vec<(&'static str, As
     let many = json!({ "items": many }).to_string();
     vec![
         ("fine", fine()),
-        ("nobody", call(proxy, of, "")),
-        ("somebody unknown", call(proxy, of, "language=de; login=0123456789abcdef")),
+        ("nobody", call(proxy, path, method, "")),
+        ("somebody unknown", call(proxy, path, method, "language=de; login=0123456789abcdef")),
         ("by another site", bare().header("Sec-Fetch-Site", "cross-site")),
         ("by nobody knows whom", bare()),
         ("a body of text", own().header("Content-Type", "text/plain").body(b"x")),
@@ -277,14 +276,23 @@ fn exactly_the_described_operations_are_answered() {
     server.kill();
 
     for (path, method) in described.operations() {
-        let of = (&*path, &*method);
-        for (why, ask) in calls(&proxy, of, &alice) {
-            described.meets(of, why, &ask.send());
+        for (why, ask) in calls(&proxy, &path, &method, &alice) {
+            described.meets(&path, &method, why, &ask.send());
         }
-        described.meets(of, "with attributes", &call(&proxy, of, &dora).send());
-        described.meets(of, "by http", &call(&to_https, of, &alice).send());
-        described.meets(of, "switched off", &call(&off, of, &alice).send());
-        described.meets(of, "the store away", &call(&away, of, &alice).send());
+        described.meets(
+            &path,
+            &method,
+            "with attributes",
+            &call(&proxy, &path, &method, &dora).send(),
+        );
+        described.meets(&path, &method, "by http", &call(&to_https, &path, &method, &alice).send());
+        described.meets(&path, &method, "switched off", &call(&off, &path, &method, &alice).send());
+        described.meets(
+            &path,
+            &method,
+            "the store away",
+            &call(&away, &path, &method, &alice).send(),
+        );
     }
 
     let unmet: Vec<_> = described.all().difference(&described.met).cloned().collect();
@@ -309,7 +317,7 @@ fn figures_for_operators_are_answered_as_described() {
         assert_eq!(switched.status, 200, "{}", switched.text());
         for (path, method) in described.operations() {
             let answer = ask(&path).method(&method).send();
-            described.meets((&*path, &*method), mode, &answer);
+            described.meets(&path, &method, mode, &answer);
         }
     }
 }

@@ -820,7 +820,10 @@ fn editable_wordpress() -> Origin {
 fn hits_behind<const N: usize>(
     proxy: &Proxy,
     pages: &[&str; N],
-    (method, target, form, who): (&str, &str, &str, &str),
+    method: &str,
+    target: &str,
+    form: &str,
+    who: &str,
 ) -> [bool; N] {
     for page in pages {
         proxy.get(page).send();
@@ -899,7 +902,7 @@ fn wordpress_s_requests_make_stale_what_shows_the_change() {
         ("POST", "/?wc-ajax=get_refreshed_fragments", "time=1", anonymous, NOTHING),
         ("POST", "/?wc-ajax=add_to_cart", "product_id=7", anonymous, NOTHING),
     ] {
-        let hits = hits_behind(&proxy, &PAGES, (method, target, form, who));
+        let hits = hits_behind(&proxy, &PAGES, method, target, form, who);
         assert_eq!(hits, left, "{method} {target} {form} {who}");
     }
 }

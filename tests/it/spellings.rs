@@ -191,7 +191,8 @@ fn no_odd_place_reaches(visitor: &Visitor<'_>, identity: &str, user: Option<&str
 /// What an honest visitor's app is told is what it is told of every forgery.
 fn no_forgery_reaches(
     visitor: &mut Visitor<'_>,
-    (identity, user): (&str, Option<&str>),
+    identity: &str,
+    user: Option<&str>,
     passes: bool,
 ) -> Environment {
     let honest = environment(&visitor.sent(&[]));
@@ -237,12 +238,12 @@ fn no_spelling_reaches(app: &App) {
         let passes = settings.contains("pass");
         for (cookie, user) in [(None, None), (Some(token.as_str()), Some("alice"))] {
             let mut by_http1 = Visitor { proxy: &proxy, cookie, http2: None };
-            let mut told = no_forgery_reaches(&mut by_http1, (identity, user), passes);
+            let mut told = no_forgery_reaches(&mut by_http1, identity, user, passes);
             no_odd_place_reaches(&by_http1, identity, user);
 
             let http2 = Some(Http2Client::open(proxy.address()));
             let mut by_http2 = Visitor { proxy: &proxy, cookie, http2 };
-            let same = no_forgery_reaches(&mut by_http2, (identity, user), passes);
+            let same = no_forgery_reaches(&mut by_http2, identity, user, passes);
             // Nothing else tells one version from the other.
             assert_eq!(
                 told.insert("HTTP_VIA".into(), "2.0 anteroom".into()).unwrap(),

@@ -183,7 +183,7 @@ impl AuthorityState {
         let request = BASE64_URL_SAFE_NO_PAD.decode(payload["csr"].as_str().unwrap()).unwrap();
         let now = Duration::from_secs(unix_now() as u64);
         let until = now + Duration::from_secs(self.script.validity);
-        self.chains[place] = Some(self.authority.sign(&request, (now, until)));
+        self.chains[place] = Some(self.authority.sign(&request, now, until));
     }
 
     /// The window for a certificate.

@@ -90,13 +90,14 @@ impl Pebble {
 
     /// The settings of a proxy at the addresses where it looks, for these names.
     pub fn settings(&self, names: &[&str], more: &str) -> String {
-        self.settings_at((self.http, self.https), names, more)
+        self.settings_at(self.http, self.https, names, more)
     }
 
     /// The same at other addresses, where it does not look.
     pub fn settings_at(
         &self,
-        (http, https): (SocketAddr, SocketAddr),
+        http: SocketAddr,
+        https: SocketAddr,
         names: &[&str],
         more: &str,
     ) -> String {

@@ -96,7 +96,7 @@ fn relay(client: TcpStream, port: u16, doomed: &DoomedWord, hold: &Arc<Hold>) {
     let (doomed, hold) = (Arc::clone(doomed), Arc::clone(hold));
     let is_caught = Arc::<AtomicBool>::default();
     let (asking, answering) = (Arc::clone(&hold), Arc::clone(&is_caught));
-    thread::spawn(move || ask(client, to_server, &doomed, (&asking, &is_caught)));
+    thread::spawn(move || ask(client, to_server, &doomed, &asking, &is_caught));
     thread::spawn(move || answer(server, to_client, &hold, &answering));
 }
 
@@ -104,7 +104,8 @@ fn ask(
     mut client: TcpStream,
     mut server: TcpStream,
     doomed: &DoomedWord,
-    (hold, is_caught): (&Hold, &AtomicBool),
+    hold: &Hold,
+    is_caught: &AtomicBool,
 ) {
     let mut buffer = [0; 64 << 10];
     while let Ok(length @ 1..) = client.read(&mut buffer) {

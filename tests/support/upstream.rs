@@ -59,7 +59,7 @@ impl Authority {
     }
 
     /// Issues a certificate for a request (a CSR in DER), valid in this time since 1970; in PEM.
-    pub fn sign(&self, request: &[u8], (from, until): (Duration, Duration)) -> String {
+    pub fn sign(&self, request: &[u8], from: Duration, until: Duration) -> String {
         let mut request = CertificateSigningRequestParams::from_der(&request.into()).unwrap();
         let params = &mut request.params;
         params.not_before = date_time_ymd(1970, 1, 1) + from;

@@ -107,9 +107,10 @@ fn is_fleeting(part: Part<'_>, pages: &[&LearnedPage]) -> bool {
     let mut all = Span::default();
     let mut by_value: HashMap<u32, Span> = HashMap::new();
     for page in pages {
-        all.add(page.asked);
+        let (first, last) = page.asked;
+        all.add(first, last);
         if let Some((_, value)) = parts(page).into_iter().find(|(own, _)| *own == part) {
-            by_value.entry(value).or_default().add(page.asked);
+            by_value.entry(value).or_default().add(first, last);
         }
     }
     let spans: u64 = by_value.values().map(|span| span.seconds() * span.addresses).sum();
@@ -125,7 +126,7 @@ struct Span {
 }
 
 impl Span {
-    fn add(&mut self, (first, last): (u64, u64)) {
+    fn add(&mut self, first: u64, last: u64) {
         let (begin, end) = self.times.unwrap_or((first, last));
         self.times = Some((begin.min(first), end.max(last)));
         self.addresses += 1;

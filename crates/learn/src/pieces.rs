@@ -83,7 +83,7 @@ impl AnswerPieces {
         };
         let head = note(short(key, &(0, answer.head)), answer.head);
         let body = match answer.is_text {
-            true => text((key, answer.now), answer.body, &mut note),
+            true => text(key, answer.now, answer.body, &mut note),
             false => {
                 let hash = note(short(key, &(1, answer.body)), answer.body);
                 vec![Piece { hash, end: answer.body.len() }]
@@ -116,7 +116,8 @@ impl AnswerPieces {
 
 /// The pieces of a text. `note`: sees each with its hash.
 fn text(
-    (key, now): (&RandomState, u64),
+    key: &RandomState,
+    now: u64,
     body: &[u8],
     note: &mut impl FnMut(u32, &[u8]) -> u32,
 ) -> Vec<Piece> {

@@ -324,7 +324,8 @@ mod tests {
 
     fn proposed(
         cookies: &[LearnedCookieReport],
-        (session, ignored): (&[&str], &[&str]),
+        session: &[&str],
+        ignored: &[&str],
     ) -> Vec<String> {
         let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect();
         let context = ReportContext {
@@ -342,16 +343,16 @@ mod tests {
     #[test]
     fn session_cookies_in_force_stay_in_front_and_the_default_only_if_it_came() {
         let cookies = [cookie("sid", "unknown", "session")];
-        let lines = proposed(&cookies, (&["DW*"], &[]));
+        let lines = proposed(&cookies, &["DW*"], &[]);
         assert_eq!(lines, ["[session]\ncookie = [\"DW*\", \"sid\"]"]);
-        let lines = proposed(&cookies, (&["login"], &[]));
+        let lines = proposed(&cookies, &["login"], &[]);
         assert_eq!(lines, ["[session]\ncookie = [\"sid\"]"]);
     }
 
     #[test]
     fn a_cookie_that_pages_differ_by_is_no_longer_ignored() {
         let cookies = [cookie("who", "harmless", "session"), cookie("seen", "unknown", "harmless")];
-        let lines = proposed(&cookies, (&[], &["who", "ab"]));
+        let lines = proposed(&cookies, &[], &["who", "ab"]);
         let expected =
             ["[session]\ncookie = [\"who\"]", "[cache]\nignore_cookies = [\"ab\", \"seen\"]"];
         assert_eq!(lines, expected);
@@ -360,7 +361,7 @@ mod tests {
     #[test]
     fn a_pattern_goes_with_the_cookie_that_it_stands_for() {
         let cookies = [cookie("wikiUserName", "harmless", "session")];
-        let lines = proposed(&cookies, (&[], &["*UserName", "ab"]));
+        let lines = proposed(&cookies, &[], &["*UserName", "ab"]);
         assert_eq!(lines[1], "[cache]\nignore_cookies = [\"ab\"]");
     }
 
@@ -370,7 +371,7 @@ mod tests {
             cookie("wordpress_*", "unknown", "harmless"),
             cookie("cart_seen_*", "unknown", "harmless"),
         ];
-        let lines = proposed(&cookies, (&["wordpress_logged_in_*"], &[]));
+        let lines = proposed(&cookies, &["wordpress_logged_in_*"], &[]);
         assert_eq!(lines, ["[cache]\nignore_cookies = [\"cart_seen_*\"]"]);
     }
 
@@ -379,7 +380,7 @@ mod tests {
         let lines = |names: &[&str]| {
             let cookies: Vec<_> =
                 names.iter().map(|name| cookie(name, "unknown", "unclear")).collect();
-            proposed(&cookies, (&[], &[]))
+            proposed(&cookies, &[], &[])
         };
         assert_eq!(lines(&["wordpress_logged_in_*"]), ["# [session]\n# app = \"wordpress\""]);
         assert_eq!(lines(&["sessionid", "csrftoken"]), ["# [session]\n# app = \"django\""]);

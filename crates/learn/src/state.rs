@@ -466,7 +466,7 @@ impl Learning {
         let Some(page) = page else { return };
         let before = page.compared.size();
         let ComparedAnswer { answer, pieces, variant, marks } = compared;
-        page.compared.add(variant, (answer, pieces), marks, is_current);
+        page.compared.add(variant, answer, pieces, marks, is_current);
         learned.size = learned.size + page.compared.size() - before;
         learned.make_room();
     }

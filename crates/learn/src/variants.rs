@@ -31,7 +31,8 @@ impl ComparedVariants {
     pub(crate) fn add(
         &mut self,
         variant: Option<PageKey>,
-        (seen, pieces): (AnswerSeen, &AnswerPieces),
+        seen: AnswerSeen,
+        pieces: &AnswerPieces,
         marks: &PurgeSnapshot,
         is_current: impl Fn(&PurgeSnapshot) -> bool,
     ) {

@@ -32,7 +32,7 @@ pub(super) fn play(group: &str, mode: Mode, storage: &Storage) {
     if mode == Mode::Bypass {
         stage.prepare(&Step::Command(words("bypass on --for 1h")), &BTreeMap::new());
     }
-    let wrong = differences(&stage, &script, (mode, storage));
+    let wrong = differences(&stage, &script, mode, storage);
     assert!(wrong.is_empty(), "{} of {group}, {mode:?}:\n{}", wrong.len(), wrong.join("\n"));
 }
 
@@ -40,7 +40,7 @@ fn words(line: &str) -> Vec<String> {
     line.split(' ').map(str::to_owned).collect()
 }
 
-fn differences(stage: &Stage, script: &Script, (mode, storage): (Mode, &Storage)) -> Vec<String> {
+fn differences(stage: &Stage, script: &Script, mode: Mode, storage: &Storage) -> Vec<String> {
     let (mut wrong, mut values, mut number) = (Vec::new(), BTreeMap::new(), 0);
     for case in script.cases.iter().filter(|case| is_played(case, Pass::Http1, storage)) {
         let begun = stage.counters();

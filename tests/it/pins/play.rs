@@ -52,7 +52,7 @@ pub(super) fn play(group: &str, storage: &Storage) {
             Monitor::start(server.port()).command(&["FLUSHALL".to_owned()]);
         }
         let stage = Stage::set(&script, storage);
-        let played = stage.play(&script, (pass, storage), &recording, &first);
+        let played = stage.play(&script, pass, storage, &recording, &first);
         for (headline, mut section) in played {
             if pass == Pass::Http1 {
                 first.insert(headline.clone(), section.clone());
@@ -320,7 +320,8 @@ impl Stage {
     fn play(
         &self,
         script: &Script,
-        (pass, storage): (Pass, &Storage),
+        pass: Pass,
+        storage: &Storage,
         recording: &Recording,
         first: &Sections,
     ) -> Vec<(String, Section)> {
@@ -357,12 +358,12 @@ impl Stage {
                     if seen.replace(all.clone()) == all {
                         return now;
                     }
-                    self.look(section, (&mark, &now, case), (&mut words, how));
+                    self.look(section, &mark, &now, case, &mut words, how);
                     now
                 };
                 let now = match recorded {
                     Some(recorded) if how == pass => {
-                        until_as_recorded(&mut section, look, (recorded, first), &mut patience)
+                        until_as_recorded(&mut section, look, recorded, first, &mut patience)
                     }
                     // A request before the page of a hole is asked as over HTTP/1.1, and not compared.
                     recorded => until_quiet(&mut section, look, recorded),
@@ -484,8 +485,11 @@ impl Stage {
     fn look(
         &self,
         section: &mut Section,
-        (since, now, case): (&Mark, &Counters, &Case),
-        (words, how): (&mut Words, Pass),
+        since: &Mark,
+        now: &Counters,
+        case: &Case,
+        words: &mut Words,
+        how: Pass,
     ) {
         let mut seen = self.origin.seen()[since.origin..].to_vec();
         seen.sort_by_key(RawRequest::target);
@@ -565,7 +569,8 @@ fn in_one_order(lines: &[String]) -> Vec<String> {
 fn until_as_recorded(
     section: &mut Section,
     look: impl Fn(&mut Section) -> Counters,
-    (recorded, first): (&[String], Option<&Section>),
+    recorded: &[String],
+    first: Option<&Section>,
     patience: &mut Duration,
 ) -> Counters {
     let mut now = Counters::new();

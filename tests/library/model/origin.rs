@@ -67,7 +67,7 @@ fn converse(wire: &mut Wire, world: &World) -> io::Result<()> {
             let mut state = world.state();
             look(&mut state, &seen, &head.fields);
             let many_wait = hold.is_some();
-            answer(&mut state, seen, (asked, many_wait), world, &head.fields)
+            answer(&mut state, seen, asked, many_wait, world, &head.fields)
         };
         send(wire.socket(), &reply, hold == Some(true), world)?;
         if reply.ends {
@@ -198,7 +198,8 @@ fn condition(fields: &Fields) -> Option<usize> {
 fn answer(
     state: &mut State,
     seen: OriginRequest,
-    (asked, many_wait): (u64, bool),
+    asked: u64,
+    many_wait: bool,
     world: &World,
     fields: &Fields,
 ) -> Reply {
