@@ -57,7 +57,7 @@ impl Line {
         channel: Channel,
         carry_out: impl AsyncFn(&[u8]) -> Vec<u8> + 'static,
     ) -> Self {
-        Self::open(|said, to_say, heard| answer_calls(channel, carry_out, (said, to_say), heard))
+        Self::open(|said, to_say, heard| answer_calls(channel, carry_out, said, to_say, heard))
     }
 
     fn open<F>(
@@ -182,7 +182,8 @@ async fn send_calls(
 async fn answer_calls(
     channel: Channel,
     carry_out: impl AsyncFn(&[u8]) -> Vec<u8> + 'static,
-    (said, mut to_say): (UnboundedSender<Utterance>, UnboundedReceiver<Utterance>),
+    said: UnboundedSender<Utterance>,
+    mut to_say: UnboundedReceiver<Utterance>,
     heard: Inbox,
 ) -> Result<(), TakeOverError> {
     let (mut reader, mut writer) = channel.into_halves();

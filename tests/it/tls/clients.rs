@@ -299,7 +299,7 @@ fn url() -> String {
 }
 
 /// That nothing more is answered on them.
-fn are_over(proxy: &Proxy, (mut one, mut two): (Client, Http2Client), origin: &Origin) {
+fn are_over(proxy: &Proxy, mut one: Client, mut two: Http2Client, origin: &Origin) {
     let before = origin.count();
     let is_refused = |status: Option<u16>| status.is_none_or(|status| status == 421);
     let answer = proxy.get("/").try_send_on(&mut one).map(|answer| answer.status);
@@ -321,8 +321,8 @@ fn connections_of_clients_of_removed_authorities_end() {
     fs::write(people.files.path("people.crt"), &new.cert).unwrap();
     let bob: CertificateWithKey = new.person("Bob");
     wait_until("the new ones are asked for", || visit(&proxy, &Browser::of(&bob), "/").is_some());
-    for kept in held {
-        are_over(&proxy, kept, &origin);
+    for (one, two) in held {
+        are_over(&proxy, one, two, &origin);
     }
 }
 
@@ -366,7 +366,7 @@ fn connections_from_before_certificates_were_required_end() {
             format!("{}{required}{}", &text[..begin], &text[end..])
         });
         assert!(proxy.reload(), "{}", proxy.complaints());
-        are_over(&proxy, (one, two), &origin);
+        are_over(&proxy, one, two, &origin);
     }
 }
 
@@ -376,10 +376,10 @@ fn a_connection_ends_with_the_certificate_that_was_shown_on_it() {
     let proxy = Proxy::embedded(&origin, &people.listen("optional"));
     let end = unix_now() + SHORT_LIFE;
     let ada = people.authority.person_until("Ada", end);
-    let held = kept(&proxy, || Browser::of(&ada));
+    let (one, two) = kept(&proxy, || Browser::of(&ada));
     let (mut nobody, _) = Browser::new().visit(proxy.address(), SITE);
     wait_until("it has expired", || unix_now().as_secs() > end.as_secs());
-    are_over(&proxy, held, &origin);
+    are_over(&proxy, one, two, &origin);
     assert_eq!(proxy.get("/").send_on(&mut nobody).status, 200);
 }
 

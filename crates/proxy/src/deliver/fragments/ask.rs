@@ -201,8 +201,8 @@ impl FragmentRequester {
             own @ (Fill::User(_) | Fill::CartCount | Fill::Recent(_)) => {
                 let (own, visitor) = (own.clone(), Rc::clone(visitor));
                 self.begin(async move {
-                    let owner = (&*visitor, this.token.as_ref());
-                    let text = visitor_data::html(&own, owner, &this.worker).await?;
+                    let token = this.token.as_ref();
+                    let text = visitor_data::html(&own, &visitor, token, &this.worker).await?;
                     this.charged(this.encoded(&text))
                 })
             }

@@ -10,23 +10,21 @@ use super::content::FragmentError;
 use crate::context::WorkerContext;
 use crate::visitor::Visitor;
 
-/// A visitor, and the visitor's token without a login, if any.
-type ContentOwner<'v> = (&'v Visitor, Option<&'v VisitorToken>);
-
-/// The HTML of a fragment for a visitor.
+/// The HTML of a fragment for a visitor. `token`: the visitor's without a login, if there is one.
 ///
 /// # Errors When there is no user to show it for, or the store fails.
 pub(super) async fn html(
     fill: &Fill,
-    owner: ContentOwner<'_>,
+    visitor: &Visitor,
+    token: Option<&VisitorToken>,
     worker: &WorkerContext,
 ) -> Result<String, FragmentError> {
     let mut html = String::new();
     match fill {
         Fill::User(template) => {
             // An unconfirmed name is the visitor's own claim. It is not shown as the user's name.
-            let user = owner.0.user().filter(|user| user.is_confirmed());
-            let user = user.ok_or_else(|| why_not(owner.0))?;
+            let user = visitor.user().filter(|user| user.is_confirmed());
+            let user = user.ok_or_else(|| why_not(visitor))?;
             let name = String::from_utf8_lossy(user.as_bytes());
             match template {
                 Some(template) => template.write(&name, &mut html),
@@ -34,12 +32,12 @@ pub(super) async fn html(
             }
         }
         Fill::CartCount => {
-            let cart = cart(owner, worker).await?;
+            let cart = cart(visitor, token, worker).await?;
             let count = cart.iter().fold(0_i64, |sum, (_, count)| sum.saturating_add(*count));
             html.push_str(&count.to_string());
         }
         Fill::Recent(template) => {
-            for (item, _) in viewed(owner, worker).await? {
+            for (item, _) in viewed(visitor, token, worker).await? {
                 template.write(item.as_str(), &mut html);
             }
         }
@@ -54,7 +52,8 @@ fn why_not(visitor: &Visitor) -> FragmentError {
 }
 
 async fn cart(
-    (visitor, token): ContentOwner<'_>,
+    visitor: &Visitor,
+    token: Option<&VisitorToken>,
     worker: &WorkerContext,
 ) -> Result<Cart, FragmentError> {
     let cart = match (visitor.known(), token) {
@@ -66,7 +65,8 @@ async fn cart(
 }
 
 async fn viewed(
-    (visitor, token): ContentOwner<'_>,
+    visitor: &Visitor,
+    token: Option<&VisitorToken>,
     worker: &WorkerContext,
 ) -> Result<Vec<(Item, f64)>, FragmentError> {
     let viewed = match (visitor.known(), token) {
