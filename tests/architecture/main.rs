@@ -1,8 +1,8 @@
-//! Holds the source to the import maps of ARCHITECTURE.md, all crates to having no circles of files, and
-//! the links and the code names of the documentation to what they name.
+//! Holds the source to the import maps of ARCHITECTURE.md, all crates to having no circles of files,
+//! the links and the code names of the documentation to what they name, and types to being named as things.
 //!
-//! It reads text, so a macro can fool it; `pub(crate)` and `unreachable_pub` do the rest. Comments
-//! and `#[cfg(test)]` modules are left out: a test may use what it likes.
+//! It reads text, so a macro can fool it; `pub(crate)` and `unreachable_pub` do the rest. Imports in
+//! `#[cfg(test)]` modules are left out: a test may use what it likes.
 
 #![allow(clippy::unwrap_used, reason = "a test stops where its input is not as arranged")]
 
@@ -12,6 +12,7 @@ mod names;
 mod pages;
 mod tokens;
 mod tree;
+mod types;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,6 +29,8 @@ const README_MAX: usize = 8_192;
 /// The pages that describe code, or their folder.
 const OF_CODE: [&str; 5] =
     ["ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "docs/design", "tests/README.md"];
+/// Where Rust is.
+const OF_RUST: [&str; 4] = ["src", "crates", "tests", "benches"];
 /// Folders whose circles are still to be opened.
 const NOT_YET: [&str; 0] = [];
 
@@ -107,6 +110,18 @@ fn no_files_import_each_other_in_a_circle() {
 }
 
 #[test]
+fn no_type_is_named_by_a_participle() {
+    let found = in_rust(types::participles);
+    assert!(found.is_empty(), "a type is a thing, and its name a noun:\n{}", found.join("\n"));
+}
+
+#[test]
+fn no_parameter_is_a_tuple_of_its_own() {
+    let found = in_rust(types::tuple_parameters);
+    assert!(found.is_empty(), "each of these is several parameters:\n{}", found.join("\n"));
+}
+
+#[test]
 fn the_source_has_few_modules_at_the_top() {
     let source = source();
     let top =
@@ -164,6 +179,17 @@ fn crates() -> Vec<PathBuf> {
     [root().join("src")].into_iter().chain(others).collect()
 }
 
+/// What `find` finds in all Rust files, each with its file.
+fn in_rust(find: impl Fn(&str) -> Vec<String>) -> Vec<String> {
+    let mut all = Vec::new();
+    for folder in OF_RUST {
+        for (file, text) in texts(&root().join(folder)) {
+            all.extend(find(&text).iter().map(|found| format!("{folder}/{file}: {found}")));
+        }
+    }
+    all
+}
+
 fn tree(folder: &Path) -> Tree {
     let files = texts(folder);
     Tree::of(files.iter().map(|(file, text)| (file.as_str(), text.as_str())))
@@ -177,7 +203,9 @@ fn texts(folder: &Path) -> Vec<(String, String)> {
         for entry in fs::read_dir(next).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
-                folders.push(path);
+                if !names::APART.iter().any(|name| path.ends_with(name)) {
+                    folders.push(path);
+                }
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 let file = path.strip_prefix(folder).unwrap().to_str().unwrap().to_owned();
                 found.push((file, fs::read_to_string(&path).unwrap()));

@@ -10,7 +10,7 @@ use crate::pages::prose;
 /// Where code is.
 const FOLDERS: [&str; 5] = ["src", "crates", "tests", "benches", "packaging"];
 /// Folders in which nothing is named.
-const APART: [&str; 3] = ["target", "node_modules", "recorded"];
+pub(crate) const APART: [&str; 3] = ["target", "node_modules", "recorded"];
 /// The ends of files that a page may name without their folder.
 const ENDS: [&str; 3] = [".rs", ".py", ".lua"];
 /// How a metric begins.

@@ -28,7 +28,8 @@ pub(crate) fn read(text: &str) -> (Vec<Token>, Vec<String>) {
     without_attributes(&lex(text))
 }
 
-fn lex(text: &str) -> Vec<Token> {
+/// The tokens of `text` with its attributes, and with what only tests see.
+pub(crate) fn lex(text: &str) -> Vec<Token> {
     let mut rest = text;
     let mut tokens = Vec::new();
     while let Some(c) = rest.chars().next() {
