@@ -121,7 +121,7 @@ async fn redis(url: &str, used: &RedisUse<'_>) -> (ConnectResult, String) {
 /// What is said of a Redis that does not answer. One with TLS waits for a handshake, and one without it for a command.
 fn unanswered(url: &str) -> String {
     let other =
-        if url.starts_with("rediss") { "without TLS it is redis" } else { "with TLS it is rediss" };
+        if url.starts_with("rediss") { "without TLS is redis" } else { "with TLS is rediss" };
     format!("no answer to PING within {} s; the scheme of a Redis {other}", TIMEOUT.as_secs())
 }
 
