@@ -11,4 +11,5 @@ pub(crate) mod field_rules;
 pub(crate) mod fragments;
 pub(crate) mod headers;
 pub(crate) mod own;
+mod ranges;
 pub(crate) mod stored;

@@ -3,21 +3,21 @@
 
 use std::sync::Arc;
 
-use ::http::header::{AGE, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE};
-use ::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
+use ::http::header::{AGE, CONTENT_LENGTH};
+use ::http::{HeaderValue, Method, Response, StatusCode};
 use anteroom_cache::entry::Entry;
 use anteroom_cache::recoded;
 use anteroom_http::cache_status::CacheStatus;
 use anteroom_http::conditional::{self, Condition};
 use anteroom_http::field_set::FieldSet;
 use anteroom_http::list;
-use anteroom_http::range::{self, Multipart, Selection};
 use anteroom_http::targeted::CDN_CACHE_CONTROL;
 use hyper::ext::ReasonPhrase;
 
 use super::body::Body;
 use super::client_response::{ClientResponse, StoredResponse};
 use super::headers::{put_status, status_value};
+use super::ranges;
 use crate::context::RequestContext;
 use crate::deliver::fragments::cut_method;
 
@@ -87,79 +87,13 @@ fn is_negotiated(cx: &RequestContext<'_>, page: &Entry) -> bool {
 /// conditions and ranges. `Age` is as accurate as the clock; all other fields are as they came from the
 /// origin.
 fn whole(cx: &RequestContext<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Response<Body> {
-    let body = || Body::full(entry.body.clone());
     let asks_for_parts = cx.admitted.fields.has(FieldSet::RANGE) && cx.head.method == Method::GET;
     if asks_for_parts && !is_not_modified(cx, entry) && entry.status == 200 {
-        let asked = &cx.head.headers;
-        let length = entry.body.len();
-        match range::select(asked, &entry.fields.map(), length, cx.now as u64) {
-            Selection::Whole => {}
-            Selection::One(part) => return one_part(cx, entry, status, &part),
-            Selection::Several(parts) => {
-                if let Some(response) = several_parts(cx, entry, status, parts) {
-                    return response;
-                }
-            }
-            Selection::Unsatisfiable => {
-                let mut response = partial(cx, entry, status);
-                *response.status_mut() = StatusCode::RANGE_NOT_SATISFIABLE;
-                describe_no_more(response.headers_mut());
-                let there = range::unsatisfied_range(length);
-                response.headers_mut().insert(CONTENT_RANGE, there);
-                return response;
-            }
+        if let Some(response) = ranges::response(cx, entry, status) {
+            return response;
         }
     }
-    stored(cx, entry, status, body())
-}
-
-fn one_part(
-    cx: &RequestContext<'_>,
-    entry: &Entry,
-    status: &CacheStatus<'_>,
-    part: &std::ops::Range<usize>,
-) -> Response<Body> {
-    let mut response = partial(cx, entry, status);
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_RANGE, range::content_range(part, entry.body.len()));
-    response.map(|_| Body::full(entry.body.slice(part.clone())))
-}
-
-fn several_parts(
-    cx: &RequestContext<'_>,
-    entry: &Entry,
-    status: &CacheStatus<'_>,
-    parts: Vec<std::ops::Range<usize>>,
-) -> Option<Response<Body>> {
-    let boundary = format!("{:032x}", fastrand::u128(..));
-    let fields = entry.fields.map();
-    let kind = fields.get(CONTENT_TYPE);
-    let framed = Multipart::new(parts, entry.body.len(), kind, &boundary)?;
-    let mut response = partial(cx, entry, status);
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, framed.content_type.clone());
-    let parts = framed
-        .parts
-        .iter()
-        .flat_map(|(head, range)| [head.clone(), entry.body.slice(range.clone())]);
-    let body = Body::parts(parts.chain([framed.end.clone()]).collect());
-    Some(response.map(|_| body))
-}
-
-/// The head of a 206 response, as far as it describes the page.
-fn partial(cx: &RequestContext<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Response<Body> {
-    let mut response = head(cx, entry, status);
-    *response.status_mut() = StatusCode::PARTIAL_CONTENT;
-    response.extensions_mut().remove::<ReasonPhrase>();
-    response.headers_mut().remove(CONTENT_LENGTH);
-    response
-}
-
-/// Removes the fields that describe a body that is not sent.
-fn describe_no_more(headers: &mut HeaderMap) {
-    for name in [CONTENT_LENGTH, CONTENT_TYPE, CONTENT_ENCODING] {
-        headers.remove(name);
-    }
+    stored(cx, entry, status, Body::full(entry.body.clone()))
 }
 
 /// Whether the client has the page already (RFC 9111 §4.3.2).
@@ -201,7 +135,11 @@ pub(crate) fn stored(
 }
 
 /// The head of a stored page, without a body.
-fn head(cx: &RequestContext<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Response<Body> {
+pub(super) fn head(
+    cx: &RequestContext<'_>,
+    entry: &Entry,
+    status: &CacheStatus<'_>,
+) -> Response<Body> {
     let mut response = Response::new(Body::empty());
     let mut headers = entry.fields.map();
     // RFC 9213 §2: the field was addressed to this cache, and is stored for the next 304.

@@ -7,11 +7,11 @@
 
 mod explanation;
 mod filled;
+pub(crate) mod hints;
 mod learn;
 mod parts;
 mod print;
 mod question;
-pub(crate) mod words;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -33,8 +33,8 @@ use anteroom_policy::route::{Route, Share};
 use anteroom_telemetry::reason::Reason;
 
 use self::explanation::{ExplainedLeak, ExplainedOutcome, ExplainedReason, ExplainedUncacheable};
+use self::hints::{HintContext, hint, hints, is_in_force, why, why_vary};
 use self::question::ImaginedRequest;
-use self::words::{HintContext, hint, hints, is_in_force, why, why_vary};
 use super::deliver::{content_coding, fragments};
 use super::plan::{Decision, Facts, PageClass, PageDecision};
 use super::source::rows;

@@ -26,7 +26,7 @@ use super::explanation::{
     ExplainedClass, ExplainedCookie, ExplainedFill, ExplainedKey, ExplainedPage, ExplainedRoute,
     ExplainedTier, ExplainedVariants, ExplainedVisitor, SilentPage,
 };
-use super::words::why;
+use super::hints::why;
 use crate::context::{RequestContext, WorkerContext};
 use crate::cookie_rules::CookieClass;
 use crate::deliver::content_coding;

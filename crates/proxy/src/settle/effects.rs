@@ -5,7 +5,7 @@ use anteroom_http::ident::{CookieHash, Item};
 
 use super::change::SessionEffect;
 use super::invalidate::Invalidation;
-use super::{app_session, item_and_cart, session, session_cookies, user_purge};
+use super::{app_login, item_and_cart, session, session_cookies, user_purge};
 use crate::context::{RequestContext, RequestKind};
 
 /// What a response means besides its content.
@@ -33,7 +33,7 @@ impl Effects {
         let session = match &cx.worker.settings.minted {
             _ if is_fragment || !cx.rules().sessions => SessionEffect::None,
             Some(minted) => session::read(cx, minted, headers),
-            None => app_session::read(cx, status, headers),
+            None => app_login::read(cx, status, headers),
         };
         let ends_own_pages =
             matches!(session, SessionEffect::None) && user_purge::changes_session(cx, headers);

@@ -5,7 +5,7 @@
 //! order, before the response goes out: the session, the cart, and the invalidation. The invalidation
 //! also runs when the session could not be written.
 
-mod app_session;
+mod app_login;
 mod change;
 pub(crate) mod effects;
 mod forget;

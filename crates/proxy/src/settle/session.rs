@@ -10,7 +10,7 @@ use anteroom_http::login_field::{self, InvalidLogin};
 use anteroom_session::{Ending, SessionCookie};
 use anteroom_telemetry::metrics::Count;
 
-use super::app_session;
+use super::app_login;
 use super::change::{SessionChange, SessionEffect};
 use super::session_end::end;
 use super::visitor_token::TokenContext;
@@ -48,8 +48,8 @@ pub(super) async fn carry_out(
         SessionEffect::None => Ok(SessionChange::Nothing),
         SessionEffect::LogIn(user) => Box::pin(log_in(cx, user)).await,
         SessionEffect::LogOut => Box::pin(log_out(cx)).await,
-        SessionEffect::AppLogIn(began) => Ok(Box::pin(app_session::begin(cx, began)).await),
-        SessionEffect::AppLogOut(ended) => Box::pin(app_session::log_out(cx, ended)).await,
+        SessionEffect::AppLogIn(began) => Ok(Box::pin(app_login::begin(cx, began)).await),
+        SessionEffect::AppLogOut(ended) => Box::pin(app_login::log_out(cx, ended)).await,
     }
 }
 

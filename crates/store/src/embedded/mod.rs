@@ -6,6 +6,7 @@
 
 mod answers;
 mod bypass;
+mod carts;
 mod certificates;
 mod control;
 mod disk;
@@ -60,12 +61,11 @@ use self::sessions_file::SessionLedger;
 use self::tables::Tables;
 use self::writer::{FileAccess, Writer};
 use super::{
-    Cart, CartAnswer, CartChange, CartOwner, CartStore, CounterReading, Cursor, EndedCarts,
-    Eviction, EvictionResult, ExpiryAction, ExpiryStore, Generation, HotPageStore, Lease,
-    LeaseStore, LogIn, LogInStore, OpenError, Outbox, PageStore, PurgePosition, PurgeStore,
-    RequestFrequency, RescaleResult, Rescaling, Rotation, RotationResult, SessionLifetimes,
-    StoreCounters, StoreError, StoreLimits, StoreNews, StorePart, StoreState, SuccessorUse,
-    TaskLease, TokenStore, ViewStore, Visit, VisitStore,
+    CounterReading, Cursor, EndedCarts, Eviction, EvictionResult, ExpiryAction, ExpiryStore,
+    Generation, HotPageStore, Lease, LeaseStore, LogIn, LogInStore, OpenError, Outbox, PageStore,
+    PurgePosition, PurgeStore, RequestFrequency, RescaleResult, Rescaling, Rotation,
+    RotationResult, SessionLifetimes, StoreCounters, StoreError, StoreLimits, StoreNews, StorePart,
+    StoreState, SuccessorUse, TaskLease, TokenStore, ViewStore, Visit, VisitStore,
 };
 
 /// The format of the file of sessions that this version writes. It takes over no other.
@@ -414,31 +414,6 @@ impl VisitStore for EmbeddedStore {
             views.iter().try_for_each(|(item, count)| tables.count(item, *count))
         })
         .await
-    }
-}
-
-impl CartStore for EmbeddedStore {
-    async fn add_to_cart(
-        &self,
-        token: &StoredToken,
-        item: &Item,
-        count: i64,
-    ) -> Result<(), StoreError> {
-        let (token, item) = (token.clone(), item.clone());
-        self.write_durably(move |tables| tables.put_in_cart(&token, &item, count)).await
-    }
-
-    async fn change_cart(
-        &self,
-        owner: &CartOwner,
-        change: &CartChange,
-    ) -> Result<CartAnswer, StoreError> {
-        let (owner, change) = (owner.clone(), change.clone());
-        self.write_durably(move |tables| tables.change_cart(&owner, &change)).await
-    }
-
-    async fn cart(&self, token: &StoredToken) -> Result<Cart, StoreError> {
-        self.read(|txn| sessions::cart(txn, token))
     }
 }
 
