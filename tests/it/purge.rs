@@ -664,13 +664,24 @@ fn a_purge_that_matches_no_fresh_page_says_why() {
 }
 
 #[test]
+fn a_purge_of_nothing_is_wrong_usage() {
+    let origin = counting(|reply| reply);
+    let proxy = Proxy::embedded(&origin, "");
+    for words in [&[][..], &["--hard"], &["--dry-run"]] {
+        let output = run_purge(&proxy, words);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {error}");
+        assert!(error.contains("--tag, --prefix, --glob or --all"), "{words:?}: {error}");
+    }
+}
+
+#[test]
 fn invalid_purges_are_reported() {
     let origin = counting(|reply| reply);
     let proxy = Proxy::embedded(&origin, "");
     let long = "x".repeat(257);
     for (words, told) in [
-        (&[][..], "nothing to purge"),
-        (&["a"], "write a path, or the whole URL"),
+        (&["a"][..], "write a path, or the whole URL"),
         (&["ftp://h/"], "or the whole URL"),
         (&["http://us er/"], "or the whole URL"),
         (&["http://h/%zz"], "encoding is broken"),

@@ -7,8 +7,11 @@ use http::Method;
 
 use super::socket;
 use crate::cli::args::PurgeArgs;
-use crate::cli::output::{counted, failed, note, printable, say};
+use crate::cli::output::{counted, failed, note, printable, say, wrong_usage};
 
+/// What is said of a command that names nothing.
+const NOTHING_NAMED: &str =
+    "nothing to purge: name the URLs of pages, or write --tag, --prefix, --glob or --all";
 /// What is said of a purge that found no page.
 const NOTHING_MATCHED: &str = "no fresh page in this proxy's memory matched: a page that is stale already does not \
                                count, nor do pages in the memory of other proxies and those that are only in the \
@@ -17,6 +20,9 @@ const NOTHING_MATCHED: &str = "no fresh page in this proxy's memory matched: a p
 /// Purges, and prints the result.
 pub(crate) fn purge(args: PurgeArgs) -> Result<(), u8> {
     let PurgeArgs { urls, tag, prefix, glob, all, hard, dry_run, json, at } = args;
+    if !all && [&urls, &tag, &prefix, &glob].into_iter().all(Vec::is_empty) {
+        return Err(wrong_usage(NOTHING_NAMED));
+    }
     let has_star = urls.iter().chain(&prefix).any(|url| url.contains('*'));
     let (prefixes, globs, tags) = (prefix, glob, tag);
     let order = PurgeOrder { urls, prefixes, globs, tags, all, hard, dry_run };
