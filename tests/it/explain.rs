@@ -616,8 +616,12 @@ fn requests_that_never_reach_the_cache_are_explained_too() {
     {
         let output = run(&proxy, wrong, &[]);
         assert_eq!(output.status.code(), Some(1), "{wrong}");
-        assert!(String::from_utf8_lossy(&output.stderr).contains("URL"), "{wrong}");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(error.contains(&format!("\"{wrong}\": write a complete URL")), "{error}");
+        assert!(error.contains("a path alone works where [origin] hosts"), "{error}");
     }
+    let output = run(&proxy, "shop.test/a?key=s3cr3t", &[]);
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("s3cr3t"));
 }
 
 #[test]

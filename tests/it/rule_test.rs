@@ -152,7 +152,7 @@ fn a_table_that_is_wrong_is_told_by_file_line_and_key() {
         ),
         (
             "url = \"ftp://x/\"\nexpect = { route = \"goods\" }",
-            "cases.toml:1: [[case]] expected a complete URL",
+            "cases.toml:1: [[case]] \"ftp://x/\": write a complete URL",
         ),
         (
             "url = \"/\"\nuser = \"ada\"\nexpect = { visitor = \"known\" }",

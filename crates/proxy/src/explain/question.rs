@@ -54,9 +54,12 @@ impl std::fmt::Debug for Question {
 /// Why a question cannot be answered.
 #[derive(Debug, thiserror::Error)]
 pub enum QuestionError {
-    /// The URL is invalid.
-    #[error("expected a complete URL such as http://example.com/path, percent-encoded")]
-    Url,
+    /// The URL is invalid: its part before the query.
+    #[error(
+        "{0:?}: write a complete URL such as http://example.com/path, percent-encoded; a path alone works \
+         where [origin] hosts has a name without a wildcard"
+    )]
+    Url(String),
     /// The method is invalid.
     #[error("invalid method; expected one such as GET")]
     Method,
@@ -102,7 +105,7 @@ impl Question {
         let (scheme, host, target) = self.url_parts(settings)?;
         let site = format!("{}://{}", scheme.as_str(), host.as_str());
         let mut headers = self.fields()?;
-        let host = HeaderValue::from_str(host.as_str()).map_err(|_| QuestionError::Url)?;
+        let host = HeaderValue::from_str(host.as_str()).map_err(|_| self.wrong_url())?;
         headers.insert(HOST, host);
         let is_https = scheme == Scheme::Https;
         let expects_proxy = is_https && !settings.has_tls;
@@ -150,10 +153,16 @@ impl Question {
             && self.url.starts_with('/')
             && let Some(site) = first_host(&settings.hosts)
         {
-            let host = Host::parse(site.as_bytes()).map_err(|_| QuestionError::Url)?;
+            let host = Host::parse(site.as_bytes()).map_err(|_| self.wrong_url())?;
             return Ok((Scheme::Http, host, target));
         }
-        absolute(&self.url).ok_or(QuestionError::Url)
+        absolute(&self.url).ok_or_else(|| self.wrong_url())
+    }
+
+    /// The error about the URL. The query may hold a secret.
+    fn wrong_url(&self) -> QuestionError {
+        let (before_query, _) = self.url.split_once('?').unwrap_or((&self.url, ""));
+        QuestionError::Url(before_query.to_owned())
     }
 
     fn request(&self, target: &str) -> Result<Request<()>, QuestionError> {
@@ -161,7 +170,7 @@ impl Question {
         let mut request = Request::new(());
         *request.method_mut() =
             Method::from_bytes(method.as_bytes()).map_err(|_| QuestionError::Method)?;
-        *request.uri_mut() = target.parse::<Uri>().map_err(|_| QuestionError::Url)?;
+        *request.uri_mut() = target.parse::<Uri>().map_err(|_| self.wrong_url())?;
         Ok(request)
     }
 
