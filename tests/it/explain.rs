@@ -398,6 +398,14 @@ fn all_obstacles_of_the_last_response_are_named() {
 }
 
 #[test]
+fn a_method_in_lower_case_is_the_usual_one() {
+    let origin = page();
+    let proxy = Proxy::embedded(&origin, "");
+    let told = explain(&proxy, "/", &["--method", "get"]);
+    assert_eq!((&told["method"], &told["outcome"]), (&"GET".into(), &"fetch".into()), "{told}");
+}
+
+#[test]
 fn the_reason_is_named_with_a_hint() {
     let origin = speaking();
     let proxy = Proxy::embedded(&origin, "");

@@ -75,6 +75,19 @@ fn the_pages_of_all_sitemaps_of_an_index_are_in_the_cache_once_each() {
 }
 
 #[test]
+fn a_path_alone_is_on_the_first_of_the_hosts() {
+    let origin = Origin::start(pages);
+    let proxy = Proxy::embedded(&origin, SETTINGS);
+    let done = run(&proxy, &["/a?b=1", "--json"]);
+    assert_eq!(report(&done)["stored"], json!(1), "{}", complaint(&done));
+    assert!(proxy.get("/a?b=1").host("shop.test").send().is_hit());
+    let any = Proxy::embedded(&origin, "");
+    let refused = run(&any, &["/a"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(complaint(&refused).contains("where [origin] hosts has"), "{}", complaint(&refused));
+}
+
+#[test]
 fn what_is_not_stored_is_told_with_its_reason_and_a_failure_fails() {
     let origin = Origin::start(pages);
     let proxy = Proxy::embedded(&origin, SETTINGS);
@@ -102,7 +115,7 @@ fn foreign_hosts_and_what_is_no_stranger_are_refused_before_a_page_is_requested(
         (&["http://shop.test/a", "http://shop.test/foreign.xml"], "evil.test"),
         (&["page.xml"], "no sitemap"),
         (&["missing.xml"], "missing.xml"),
-        (&["/a"], "http://"),
+        (&["a"], "http://"),
         (&["http://shop.test/a", "--header", "Cookie: a=b"], "stranger"),
         (&["http://shop.test/a", "--to", "nowhere"], "--to"),
     ] {

@@ -93,6 +93,12 @@ impl Destination {
         Ok(Self { plain, tls, config })
     }
 
+    /// The URL of a path on a host: with TLS, if there is an address for it.
+    pub(super) fn url(&self, host: &str, path: &str) -> String {
+        let scheme = if self.tls.is_some() { Scheme::Https } else { Scheme::Http };
+        format!("{}://{host}{path}", scheme.as_str())
+    }
+
     /// Requests a page, without the body yet.
     async fn send(&self, page: &Page, fields: &HeaderMap) -> Result<Response<Incoming>, Failure> {
         let is_https = page.scheme == Scheme::Https;

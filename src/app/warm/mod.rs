@@ -14,7 +14,7 @@ use ::http::header::{AUTHORIZATION, CACHE_CONTROL, COOKIE};
 use ::http::{HeaderMap, HeaderName, HeaderValue, Response};
 use anteroom_config::Plan;
 use anteroom_http::cache_status::CACHE_STATUS;
-use anteroom_http::host_pattern::HostPattern;
+use anteroom_http::host_pattern::{HostPattern, first_host};
 use futures_util::stream::{self, StreamExt as _};
 use serde::Serialize;
 
@@ -31,7 +31,8 @@ const FAILURES_MAX: usize = 1_000;
 /// What is to be warmed.
 #[derive(Debug)]
 pub struct WarmOrder {
-    /// URLs of pages, and sitemaps: URLs or files that end in `.xml` or `.xml.gz`.
+    /// URLs of pages, or their paths on the first of `[origin] hosts`; and sitemaps: URLs or files that end in `.xml` or
+    /// `.xml.gz`.
     pub of: Vec<String>,
     /// Where the proxy is, as `http://127.0.0.1:8080`; `None`: at the listeners of the plan.
     pub to: Option<String>,
@@ -61,7 +62,10 @@ pub enum WarmError {
     #[error("TLS cannot be set up: {0}")]
     Tls(String),
     /// An argument is no URL.
-    #[error("{0:?} is no URL of a page: it begins with http:// or https://")]
+    #[error(
+        "{0:?} is no URL of a page: it begins with http:// or https://; a path alone works where [origin] hosts has a \
+         name without a wildcard"
+    )]
     Url(String),
     /// Hosts that the proxy does not serve, or that are not the sitemap's.
     #[error("foreign hosts are not warmed: {0}")]
@@ -154,9 +158,11 @@ async fn pages(
     let mut collected = PageCollection { served, pages: Vec::new(), seen: HashSet::new() };
     for argument in of {
         if !is_sitemap(argument) {
-            let page = Page::parse(argument).ok_or_else(|| WarmError::Url(argument.clone()))?;
+            let host = first_host(served).filter(|_| argument.starts_with('/'));
+            let url = host.map_or_else(|| argument.clone(), |host| destination.url(host, argument));
+            let page = Page::parse(&url).ok_or_else(|| WarmError::Url(argument.clone()))?;
             collected.check_host(&page, None)?;
-            collected.add(argument.clone(), page)?;
+            collected.add(url, page)?;
             continue;
         }
         let mut waiting = vec![(argument.clone(), true)];

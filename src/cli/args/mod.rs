@@ -130,8 +130,9 @@ Examples:
   anteroom warm https://example.com/ --header 'Accept-Language: de' --json
 
 The proxy is requested without a cookie, as a stranger requests it, and stores a page only if its
-rules allow it. URLs have the scheme and host that visitors use. Hosts that are not in
-[origin] hosts are refused; where any host is served, a sitemap lists pages of its own host only.
+rules allow it. URLs have the scheme and host that visitors use; a path alone stands for the first
+of [origin] hosts that is no wildcard. Hosts that are not in [origin] hosts are refused; where any
+host is served, a sitemap lists pages of its own host only.
 The proxy has to send Cache-Status, which is its default. The exit code is 1 if a page failed.";
 
 const FLEET_EXAMPLES: &str = "\

@@ -93,6 +93,8 @@ pub(crate) fn explain(args: ExplainArgs) -> Result<(), u8> {
     let ExplainArgs { url, cookie, header, method, from, json, at } = args;
     let cookies = cookie.into_iter().map(|cookie| cookie.0).collect();
     let headers = header.into_iter().map(|(name, value)| (name, value.0)).collect();
+    // A method has capitals; `get` would be one of the app's own.
+    let method = method.to_ascii_uppercase();
     let question = Question { url, method, cookies, headers, from };
     let question = serde_json::to_vec(&question).map_err(failed)?;
     let reply =
