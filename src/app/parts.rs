@@ -17,7 +17,7 @@ use anteroom_http::set_cookie;
 use anteroom_policy::cookie::{SameSite, Secure};
 use anteroom_policy::login::LoginRules;
 use anteroom_policy::rate_limit::{RateLimitBuilder, RateLimitCounters};
-use anteroom_policy::route::{Route, Routes};
+use anteroom_policy::route::{Route, Routes, SetCookie};
 use anteroom_proxy::{
     CookieKinds, CookieRules, FragmentLimits, LearnSettings, OriginRules, ProxySettings,
     PurgeMethod, PurgeToken, Rates, SessionCreation, TokenFrom, Verifier, VisitorTokens,
@@ -141,7 +141,16 @@ fn cookie_rules(plan: &Plan) -> CookieRules {
 /// The classes of cookies, on any route.
 pub(super) fn cookie_kinds(plan: &Plan) -> CookieKinds {
     let keyed = plan.routes.iter().flat_map(|route| route.key_cookies.iter().cloned());
-    CookieKinds { rules: cookie_rules(plan), keyed: keyed.collect() }
+    let stripped = plan.routes.iter().flat_map(|route| route.strip_set_cookie.iter().cloned());
+    CookieKinds {
+        rules: cookie_rules(plan),
+        keyed: keyed.collect(),
+        stripped: stripped.collect(),
+        strips_for_anonymous: plan
+            .routes
+            .iter()
+            .any(|route| route.set_cookie == SetCookie::StripForAnonymous),
+    }
 }
 
 /// `place`: the origin's index among all.

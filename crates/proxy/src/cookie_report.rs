@@ -24,6 +24,10 @@ pub struct CookieKinds {
     pub rules: CookieRules,
     /// Cookies that are part of the key on some route.
     pub keyed: Vec<String>,
+    /// Cookies that some route takes off its pages.
+    pub stripped: Vec<String>,
+    /// Whether some route takes all cookies off its pages for anonymous visitors.
+    pub strips_for_anonymous: bool,
 }
 
 impl CookieKinds {
@@ -31,6 +35,11 @@ impl CookieKinds {
     #[must_use]
     pub fn class(&self, name: &str) -> &'static str {
         self.of(name.as_bytes())
+    }
+
+    /// Whether a route takes the cookie off its pages, so that the app may set it.
+    fn is_stripped(&self, name: &str) -> bool {
+        self.strips_for_anonymous || self.stripped.iter().any(|stripped| stripped == name)
     }
 
     fn of(&self, name: &[u8]) -> &'static str {
@@ -97,7 +106,8 @@ pub fn cookie_report(kinds: &CookieKinds, counted: &CookieTotals) -> CookieRepor
     };
     let cookies = counted.names.iter().map(|(name, tally)| {
         let cookie = seen(name, kinds.of(name.as_bytes()), tally);
-        SeenCookie { hint: advice(&cookie).map(|advice| hint(&cookie, &advice)), ..cookie }
+        let advice = advice(&cookie, kinds.is_stripped(name));
+        SeenCookie { hint: advice.map(|advice| hint(&cookie, &advice)), ..cookie }
     });
     CookieReport {
         requests: counted.requests,
@@ -120,9 +130,9 @@ pub fn cookie_hints(report: &CookieReport) -> Vec<&SeenCookie> {
 }
 
 /// What to configure because of a cookie.
-fn advice(cookie: &SeenCookie) -> Option<String> {
+fn advice(cookie: &SeenCookie, is_stripped: bool) -> Option<String> {
     #[expect(clippy::cast_precision_loss, reason = "a percentage")]
-    let is_habit = cookie.pages > 0 && cookie.pages_percent >= MANY as f64;
+    let is_habit = !is_stripped && cookie.pages > 0 && cookie.pages_percent >= MANY as f64;
     match cookie.class.as_str() {
         "unknown" if cookie.bypasses == 0 && !is_habit => None,
         "unknown" if means_session(&cookie.name) => {
@@ -199,10 +209,19 @@ mod tests {
             ignored: Vec::new(),
             unknown_bypass: true,
         };
-        CookieKinds { rules, keyed: vec!["lang".to_owned()] }
+        CookieKinds {
+            rules,
+            keyed: vec!["lang".to_owned()],
+            stripped: Vec::new(),
+            strips_for_anonymous: false,
+        }
     }
 
     fn report(names: &[(&str, [u64; 3])], hits: u64) -> CookieReport {
+        report_of(&kinds(), names, hits)
+    }
+
+    fn report_of(kinds: &CookieKinds, names: &[(&str, [u64; 3])], hits: u64) -> CookieReport {
         let tally = |[came, set, blocked]: [u64; 3]| CookieEventCounts { seen: came, set, blocked };
         let names = names.iter().map(|(name, counts)| ((*name).to_owned(), tally(*counts)));
         let counted = CookieTotals {
@@ -212,7 +231,7 @@ mod tests {
             names: names.collect(),
             others: CookieEventCounts::default(),
         };
-        cookie_report(&kinds(), &counted)
+        cookie_report(kinds, &counted)
     }
 
     #[test]
@@ -242,6 +261,23 @@ mod tests {
             assert_eq!(cookie.class, class, "{name}");
             let said = cookie.hint.clone().unwrap_or_default();
             assert!(said.contains(hint) && said.is_empty() == hint.is_empty(), "{name}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_cookie_that_a_route_strips_needs_no_other_rule() {
+        let named = CookieKinds { stripped: vec!["login".to_owned()], ..kinds() };
+        let all = CookieKinds { strips_for_anonymous: true, ..kinds() };
+        for (kinds, name, counts, is_hinted) in [
+            (&named, "login", [500, 50, 500], false),
+            (&named, "lang", [500, 50, 0], true),
+            (&named, "log", [0, 50, 0], true),
+            (&all, "login", [500, 50, 500], false),
+            (&all, "lang", [500, 50, 0], false),
+            (&all, "consent", [500, 50, 500], true),
+        ] {
+            let hint = report_of(kinds, &[(name, counts)], 0).cookies[0].hint.clone();
+            assert_eq!(hint.is_some(), is_hinted, "{name}: {hint:?}");
         }
     }
 
