@@ -24,12 +24,15 @@ pub(super) enum PemFile {
 impl Form<PathBuf> for PemFile {
     fn read(&self, node: &Node, faults: &mut Faults<'_>) -> Option<PathBuf> {
         let Some(text) = node.as_text().filter(|text| !text.is_empty()) else {
-            return faults.expected(node, "the path of a PEM file");
+            return faults.expected(node, &format!("the path of {}", self.named()));
         };
         let path = file::path_at(&node.location, text);
         match self.look(&path) {
             Ok(()) => Some(path),
-            Err(why) => faults.add(node, format!("the file {}: {why}", path.display())),
+            Err(why) => {
+                let expected = self.named();
+                faults.add(node, format!("the file {}: {why}; expected {expected}", path.display()))
+            }
         }
     }
 
@@ -43,6 +46,13 @@ impl Form<PathBuf> for PemFile {
 }
 
 impl PemFile {
+    fn named(&self) -> &'static str {
+        match self {
+            Self::Certificates => "a PEM file of certificates",
+            Self::Key => "a PEM file of a private key",
+        }
+    }
+
     fn look(&self, path: &Path) -> Result<(), String> {
         match self {
             Self::Certificates => {

@@ -60,6 +60,12 @@ impl Form<String> for CertificatePattern {
             return Some(TlsConfig::AUTO.to_owned());
         }
         let pattern = PATTERN.read(node, faults)?;
+        let is_word = !pattern.contains(['/', '.', '*', '?', '[']);
+        if is_word && !file::path_at(&node.location, &pattern).exists() {
+            let found = node.shown();
+            let why = format!("found {found}, and no file has that name; did you mean \"auto\"?");
+            return faults.add(node, why);
+        }
         Some(file::pattern_at(&node.location, &pattern))
     }
 

@@ -240,19 +240,27 @@ const WRONG_VALUES: &[(&str, &str)] = &[
     ),
     (
         r#"origin = { url = "https://a", tls.ca = "/missing.pem" }"#,
-        r#"[origin] tls.ca: the file /missing.pem: not found, or "system""#,
+        r#"[origin] tls.ca: the file /missing.pem: not found; expected a PEM file of certificates, or "system""#,
     ),
     (
         r#"origin = { url = "https://a", tls.ca = "Cargo.toml" }"#,
         concat!(
             "[origin] tls.ca: the file ",
             env!("CARGO_MANIFEST_DIR"),
-            "/Cargo.toml: contains no certificate"
+            "/Cargo.toml: contains no certificate; expected a PEM file of certificates, or \"system\""
         ),
     ),
     (
         r#"origin = { url = "https://a", tls.ca = "/" }"#,
         "[origin] tls.ca: the file /: cannot be read: ",
+    ),
+    (
+        r#"origin = { url = "https://a", tls.key = "/missing.pem" }"#,
+        r#"[origin] tls.key: the file /missing.pem: not found; expected a PEM file of a private key, or "none""#,
+    ),
+    (
+        r#"listen = [{ address = ":443", tls = "acme" }]"#,
+        r#"[[listen]] tls.cert: found "acme", and no file has that name; did you mean "auto"?"#,
     ),
     (
         r#"origin = { url = "https://a", tls.server_name = "a b" }"#,
