@@ -60,7 +60,7 @@ pub use cache_audit::ResumeOrder;
 pub use certificates::{CertificatesReport, ListedCertificate, RenewOrder};
 pub use client::{ClientError, StreamEnd, begin_take_over, send_command, stream_lines};
 pub use commands::Commands;
-pub use configuration::{ConfigReport, FoundHints, ReloadCounts};
+pub use configuration::{ConfigReport, FoundHints, RefusedReload, ReloadCounts};
 pub use crowd::{CrowdEntry, CrowdReport};
 pub use data_socket::serve_data;
 pub use endpoints::{

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bypass::ListedBypass;
 use super::commands::Commands;
+use super::configuration::RefusedReload;
 
 /// Durations of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -177,6 +178,9 @@ pub struct Status {
     /// How many patterns of pages the audit has stopped from being shared.
     #[serde(default)]
     pub stopped: u64,
+    /// The last reload, if it was refused: the configuration before it is in force.
+    #[serde(default)]
+    pub refused_reload: Option<RefusedReload>,
     /// Routes that had requests, the busiest first.
     pub routes: Vec<RouteStatus>,
 }
@@ -263,6 +267,7 @@ impl Commands {
             },
             bypasses: self.list_bypasses().bypasses,
             stopped: self.worker.pages.purged.bypass.stopped().len() as u64,
+            refused_reload: self.reloads.last_refused(),
             routes: self.routes_status(&routes),
         }
     }

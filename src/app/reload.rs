@@ -6,7 +6,6 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anteroom_config::{LoadedPlan, Plan};
@@ -37,7 +36,7 @@ const PURGE_TIMEOUT: Duration = Duration::from_secs(1);
 pub(super) async fn refuse_reload(shared: &SharedState) {
     service_manager::reloading().await;
     tracing::error!("a reload was refused: another process is taking over");
-    shared.reloads.refused.fetch_add(1, Ordering::Relaxed);
+    shared.reloads.count_refused(&["another process is taking over".to_owned()]);
     service_manager::reloaded(false).await;
 }
 
@@ -78,28 +77,25 @@ impl RunningProxy {
             Ok(next) => next,
             Err(problems) => {
                 tracing::error!("cannot read the configuration; the old one stays in force");
-                self.count_refused();
+                self.shared.reloads.count_refused(&problems);
                 return Err(problems);
             }
         };
         let warnings = next.warnings.clone();
         match self.put_into_force(next).await {
             Ok(()) => {
-                self.shared.reloads.done.fetch_add(1, Ordering::Relaxed);
+                self.shared.reloads.count_done();
                 clock::accept_step();
                 tracing::info!("the new configuration is in force");
                 Ok(ReloadReport { warnings })
             }
             Err(refused) => {
                 tracing::error!(%refused, "the old configuration stays in force");
-                self.count_refused();
-                Err(vec![refused.to_string()])
+                let problems = vec![refused.to_string()];
+                self.shared.reloads.count_refused(&problems);
+                Err(problems)
             }
         }
-    }
-
-    fn count_refused(&self) {
-        self.shared.reloads.refused.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A plan with the store that is in use: after a move, `[store]` may name the store that was left, or already the next.

@@ -98,6 +98,37 @@ fn a_file_with_a_mistake_changes_nothing() {
 }
 
 #[test]
+fn the_status_tells_of_a_refused_reload_until_the_next() {
+    let origin = Origin::start(|_| Reply::html("hello"));
+    let proxy = Proxy::embedded(&origin, "");
+    let status = |more: &[&str]| {
+        let mut command = anteroom();
+        command.args(["status", "--config", "proxy.toml"]).args(more);
+        let output = command.current_dir(proxy.folder()).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let json = || serde_json::from_str::<serde_json::Value>(&status(&["--json"])).unwrap();
+    assert!(json()["status"]["refused_reload"].is_null());
+
+    proxy.edit(appended("[[route]]\nmatch.path = \"/a\"\nshare = \"all\""));
+    assert!(!proxy.reload());
+    let refused = json()["status"]["refused_reload"].clone();
+    let problem = refused["problems"][0].as_str().unwrap();
+    assert!(refused["at"].as_f64().unwrap() > 1e9, "{refused}");
+    assert!(
+        problem.contains("[[route]] share: ") && problem.contains("found \"all\""),
+        "{problem}"
+    );
+    let text = status(&[]);
+    assert!(text.contains("\nreload     refused ") && text.contains("found \"all\""), "{text}");
+
+    proxy.edit(|text| text.replace("share = \"all\"", "share = \"none\""));
+    assert!(proxy.reload());
+    assert!(json()["status"]["refused_reload"].is_null());
+    assert!(!status(&[]).contains("\nreload "));
+}
+
+#[test]
 fn the_command_says_what_came_of_a_reload() {
     let origin = Origin::start(|_| Reply::html("hello"));
     let proxy = Proxy::embedded(&origin, "");

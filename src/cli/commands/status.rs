@@ -1,7 +1,8 @@
 //! The command that shows whether the proxy serves, and what it works with.
 
 use anteroom::admin::{
-    self, ListedBypass, ListedOrigin, ListedServer, ORIGINS, OriginsReport, Outcome, STATUS, Status,
+    self, ListedBypass, ListedOrigin, ListedServer, ORIGINS, OriginsReport, Outcome, RefusedReload,
+    STATUS, Status,
 };
 use http::Method;
 
@@ -46,6 +47,7 @@ fn lines(status: &Status, origins: &[ListedOrigin]) -> Vec<String> {
     }
     lines.push(line("store", store));
     lines.push(line("memory", &memory(status)));
+    lines.extend(status.refused_reload.iter().map(|refused| reload(refused, status.at)));
     lines.extend(status.bypasses.iter().map(bypass));
     if status.stopped > 0 {
         let stopped = counted(status.stopped as usize, "kind");
@@ -84,6 +86,19 @@ fn memory(status: &Status) -> String {
     let memory = &status.memory;
     let pages = counted(memory.page_count as usize, "page");
     format!("{pages} in {} MiB of {} MiB", memory.pages.div_ceil(MIB), memory.pages_max / MIB)
+}
+
+fn reload(refused: &RefusedReload, now: f64) -> String {
+    let ago = uptime((now - refused.at).max(0.0));
+    let first = refused.problems.first().map(|problem| printable(problem)).unwrap_or_default();
+    let more = match refused.problems.len() {
+        0 | 1 => String::new(),
+        several => format!(" (and {} more)", several - 1),
+    };
+    line(
+        "reload",
+        &format!("refused {ago} ago, the configuration before is in force: {first}{more}"),
+    )
 }
 
 fn bypass(bypass: &ListedBypass) -> String {
