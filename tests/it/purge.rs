@@ -752,6 +752,24 @@ fn the_method_purge_needs_a_peer_and_a_token() {
     assert_eq!(origin.count(), asked + 1, "a method like others");
 }
 
+#[test]
+fn the_method_purge_says_where_no_page_matches() {
+    let origin = counting(|reply| reply);
+    let settings =
+        "purge = { method = true, purge_from = [\"127.0.0.1\"], purge_token = \"none\" }";
+    let proxy = Proxy::embedded(&origin, settings);
+    wait_until("the page is stored", || proxy.get("/a").send().is_hit());
+    let purge = |host| {
+        let answer = proxy.ask("PURGE", "/a").host(host).send();
+        assert_eq!(answer.status, 200, "{host}");
+        answer.text()
+    };
+    let nothing = "purged; no fresh page in this proxy's memory matched\n";
+    assert_eq!(purge("shop.test:8080"), nothing);
+    assert_eq!(purge("shop.test"), "purged\n");
+    assert_eq!(purge("shop.test"), nothing, "the page is stale already");
+}
+
 /// A method, a target and fields; the status of the answer, and which of [`PURGED_PAGES`] are left.
 type PluginPurge =
     (&'static str, &'static str, &'static [(&'static str, &'static str)], u16, [bool; 4]);

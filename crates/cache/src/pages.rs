@@ -43,6 +43,9 @@ const DEFERRED_TTL: u64 = 60;
 /// The most such pages that are remembered.
 const DEFERRED_MAX: usize = 65_536;
 
+/// The most pages that a request with the method `PURGE` looks at, so that many of them do not hold a thread for long.
+const LOOKED_AT_MAX: usize = 10_000;
+
 /// The pages of this process, with their purges and flights.
 #[derive(Debug)]
 pub struct Pages {
@@ -431,6 +434,13 @@ impl Pages {
         self.memory.count(|entry| {
             self.purged.is_current(&entry.purge_snapshot) && entry.purge_snapshot.are_hit_by(&marks)
         })
+    }
+
+    /// Whether a purge with these targets would hit no page in memory. Of more pages than a request may look at, this is
+    /// not known, and `false`.
+    #[must_use]
+    pub fn has_no_hit(&self, targets: &[PurgeTarget]) -> bool {
+        self.memory.len() <= LOOKED_AT_MAX && self.count_hit(targets) == 0
     }
 
     /// How many pages in memory purges of each of these groups of targets would hit.

@@ -37,6 +37,15 @@ pub struct PurgeDone {
     pub note: Option<String>,
 }
 
+/// The result of a purge by a request with the method `PURGE`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestPurge {
+    /// As [`PurgeDone::confirmed`].
+    pub confirmed: bool,
+    /// Whether no page in the memory of the answering process was hit, as far as that is known.
+    pub hit_nothing: bool,
+}
+
 /// What an order would purge.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PurgePreview {
@@ -145,8 +154,7 @@ impl Purger {
         self.targets(order).map(drop)
     }
 
-    /// Purges the page at a URL; `query` is the original one. Returns whether all processes have confirmed
-    /// it.
+    /// Purges the page at a URL; `query` is the original one.
     ///
     /// # Errors
     /// If the store does not take it.
@@ -156,17 +164,18 @@ impl Purger {
         site: &str,
         path: &str,
         query: &str,
-    ) -> Result<bool, PurgeError> {
+    ) -> Result<RequestPurge, PurgeError> {
         let forms = self.query_rules.forms(query);
         let targets: Vec<_> = forms
             .iter()
             .map(|query| Scope::Url { site, path, query }.purge_target(false))
             .collect();
-        self.purge_and_warm(store, &targets).await
+        let hit_nothing = self.pages.has_no_hit(&targets);
+        let confirmed = self.purge_and_warm(store, &targets).await?;
+        Ok(RequestPurge { confirmed, hit_nothing })
     }
 
-    /// Purges the pages of some scopes, at most [`PURGE_MARKS_MAX`], softly. Returns whether all processes have
-    /// confirmed it.
+    /// Purges the pages of some scopes, at most [`PURGE_MARKS_MAX`], softly.
     ///
     /// # Errors
     /// If the store does not take it.
@@ -174,9 +183,11 @@ impl Purger {
         &self,
         store: &AnyStore,
         scopes: &[Scope<'_>],
-    ) -> Result<bool, PurgeError> {
+    ) -> Result<RequestPurge, PurgeError> {
         let targets: Vec<_> = scopes.iter().map(|scope| scope.purge_target(false)).collect();
-        self.purge(store, &targets).await
+        let hit_nothing = self.pages.has_no_hit(&targets);
+        let confirmed = self.purge(store, &targets).await?;
+        Ok(RequestPurge { confirmed, hit_nothing })
     }
 
     /// Purges the pages of one user, and those of some sessions. If the store does not take the purge in

@@ -3,6 +3,7 @@
 use ::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use ::http::{HeaderValue, Response};
 use anteroom_cache::purge::scope::{EVERY_SITE, Scope};
+use anteroom_cache::purger::RequestPurge;
 use anteroom_fault::fault;
 use anteroom_http::bearer;
 use anteroom_http::cache_status::CacheStatus;
@@ -41,9 +42,14 @@ pub(crate) async fn answer(
         tracing::info!(%peer, "a purge is refused");
         return Err(Error::Forbidden);
     }
-    let confirmed = purge(method, worker, request).await?;
+    let RequestPurge { confirmed, hit_nothing } = purge(method, worker, request).await?;
     record.outcome(Outcome::Bypass, Some(Reason::Method));
-    let text = if confirmed { "purged\n" } else { "purged; a process did not confirm it\n" };
+    // Plugins look at the status alone; the text is for the operator that tries one.
+    let text = match (confirmed, hit_nothing) {
+        (false, _) => "purged; a process did not confirm it\n",
+        (true, true) => "purged; no fresh page in this proxy's memory matched\n",
+        (true, false) => "purged\n",
+    };
     let mut response = Response::new(Body::full(Bytes::from_static(text.as_bytes())));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
@@ -52,12 +58,12 @@ pub(crate) async fn answer(
     Ok(response)
 }
 
-/// Carries out the purge. Returns whether all processes have confirmed it.
+/// Carries out the purge.
 async fn purge(
     method: &PurgeMethod,
     worker: &WorkerContext,
     request: &AdmittedRequest,
-) -> Result<bool, Error> {
+) -> Result<RequestPurge, Error> {
     let AdmittedRequest { head, admitted, .. } = request;
     let (purger, store) = (&method.purger, &worker.store);
     let (own, query) = (&admitted.site, head.uri.query());
