@@ -213,13 +213,13 @@ fn against_cookies(
 mod tests {
     use ::http::Method;
     use anteroom_http::path::PathPattern;
-    use anteroom_policy::login::{LogoutRule, Matching, Success};
+    use anteroom_policy::login::{LogoutRule, RequestPattern, Success};
 
     use super::*;
 
     #[test]
     fn no_advice_names_a_path_that_logs_out() {
-        let matching = Matching {
+        let matching = RequestPattern {
             methods: vec![Method::GET],
             paths: vec![PathPattern::parse("/logout*").unwrap()],
             query: Vec::new(),

@@ -88,10 +88,9 @@ fn is_negotiated(cx: &RequestContext<'_>, page: &Entry) -> bool {
 /// origin.
 fn whole(cx: &RequestContext<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Response<Body> {
     let asks_for_parts = cx.admitted.fields.has(FieldSet::RANGE) && cx.head.method == Method::GET;
-    if asks_for_parts && !is_not_modified(cx, entry) && entry.status == 200 {
-        if let Some(response) = ranges::response(cx, entry, status) {
-            return response;
-        }
+    let may_have_parts = asks_for_parts && entry.status == 200 && !is_not_modified(cx, entry);
+    if may_have_parts && let Some(response) = ranges::response(cx, entry, status) {
+        return response;
     }
     stored(cx, entry, status, Body::full(entry.body.clone()))
 }
