@@ -89,12 +89,12 @@ impl RowMemory {
     }
 
     pub(super) fn get(&self, row: &Row, now: Instant) -> Option<Arc<KeptRow>> {
-        self.rows.get(row).and_then(|read| still_good(read, now))
+        self.rows.get(row).and_then(|(read, kept)| still_good(read, kept, now))
     }
 
     /// The same, and it does not count as used.
     pub(super) fn peek(&self, row: &Row, now: Instant) -> Option<Arc<KeptRow>> {
-        self.rows.peek(row).and_then(|read| still_good(read, now))
+        self.rows.peek(row).and_then(|(read, kept)| still_good(read, kept, now))
     }
 
     /// A row has new content in the store; empty: none. If an earlier one is in memory, this replaces it, unless
@@ -129,7 +129,7 @@ impl RowMemory {
 }
 
 /// The kept row, if it is recent.
-fn still_good((read, kept): (Instant, Arc<KeptRow>), now: Instant) -> Option<Arc<KeptRow>> {
+fn still_good(read: Instant, kept: Arc<KeptRow>, now: Instant) -> Option<Arc<KeptRow>> {
     (now.saturating_duration_since(read) < MOMENT).then_some(kept)
 }
 

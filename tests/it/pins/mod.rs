@@ -13,6 +13,7 @@ mod order;
 mod play;
 mod recording;
 mod script;
+mod shorthand;
 mod watch;
 mod words;
 

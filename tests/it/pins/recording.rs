@@ -1,11 +1,13 @@
 //! Files of what was seen, and what is another now.
 //!
 //! A group has one file of each store. That of the embedded store has every line; that of Redis has the lines that
-//! are others there, so that what both have in common stands once.
+//! are others there, so that what both have in common stands once. What follows from other lines is in shorthand.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use super::shorthand::{long, short};
 
 /// The store whose file has every line.
 const WHOLE: &str = "embedded";
@@ -33,7 +35,7 @@ impl Recording {
         let (files, is_whole) = (Files::of(group), store == WHOLE);
         let is_recorded = std::env::var("ANTEROOM_PINS").is_ok_and(|word| word == "record");
         let recorded = (!is_recorded).then(|| {
-            let whole = sections(&text_of(&files.whole));
+            let whole = files.all_sections();
             if is_whole { whole } else { with(&whole, &sections(&text_of(&files.different))) }
         });
         Self { files, is_whole, recorded, seen: Vec::new(), faults: String::new() }
@@ -96,18 +98,24 @@ impl Files {
         Self { whole: file(WHOLE), different: file(DIFFERENT) }
     }
 
+    /// The sections of the file that has every line, out of its shorthand.
+    fn all_sections(&self) -> Vec<Section> {
+        let sections = sections(&text_of(&self.whole)).into_iter();
+        sections.map(|(headline, lines)| (headline, long(&lines))).collect()
+    }
+
     /// Writes what was seen on one store. What is recorded of the other one stays.
     fn record(&self, seen: &[Section], is_whole: bool) {
         // Both stores may be recorded at once, each by a process of its own.
         let lock = fs::File::options().append(true).create(true).open(&self.whole).unwrap();
         lock.lock().unwrap();
-        let whole = sections(&text_of(&self.whole));
+        let whole = self.all_sections();
         if !is_whole {
             return fs::write(&self.different, text(&differences(&whole, seen))).unwrap();
         }
         let of_other = fs::read_to_string(&self.different).unwrap_or_default();
         let other = with(&whole, &sections(&of_other));
-        fs::write(&self.whole, text(seen)).unwrap();
+        fs::write(&self.whole, short_text(seen)).unwrap();
         fs::write(&self.different, text(&differences(seen, &other))).unwrap();
     }
 }
@@ -134,6 +142,11 @@ fn text(sections: &[Section]) -> String {
         let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
         text + &format!("== {headline}\n{lines}\n")
     })
+}
+
+fn short_text(sections: &[Section]) -> String {
+    let short = sections.iter().map(|(headline, lines)| (headline.clone(), short(lines)));
+    text(&short.collect::<Vec<_>>())
 }
 
 fn find<'a>(sections: &'a [Section], headline: &str) -> Option<&'a [String]> {
@@ -249,15 +262,16 @@ fn differences_give_the_other_text_back() {
 }
 
 #[test]
-fn a_file_of_differences_has_nothing_else() {
+fn files_are_as_short_as_they_can_be() {
     let mut groups = 0;
     for entry in fs::read_dir(Files::folder()).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         let Some((group, _)) = name.split_once(&format!(".{DIFFERENT}.")) else { continue };
         let files = Files::of(group);
-        let (whole, different) = (sections(&text_of(&files.whole)), text_of(&files.different));
+        let (whole, different) = (files.all_sections(), text_of(&files.different));
         let other = with(&whole, &sections(&different));
         assert_eq!(text(&differences(&whole, &other)), different, "{name}");
+        assert_eq!(short_text(&whole), text_of(&files.whole), "{group}");
         groups += 1;
     }
     assert!(groups > 0);

@@ -42,7 +42,8 @@ const KINDS: [(&str, Word); 17] = [
     (r"(\d+) 1073741824 ", Word::Same("ms")),
     (r"\b(\d:\d{5,10})\b", Word::Same("bucket")),
     (r"\b[bn]?(1[6-9]\d{8}(?:\d{3}|\.\d+)?)\b", Word::Same("time")),
-    (r"\b(\d{15,20})\b", Word::Each("number")),
+    // A random number of 64 bits. One of a billion has fewer digits.
+    (r"\b(\d{11,20})\b", Word::Each("number")),
     (r"\b([0-9a-f]{64})\b", Word::Each("sha")),
     (r"\b([0-9a-f]{40})\b", Word::Same("script")),
     (r"\bv?([0-9a-f]{32})\b", Word::Each("hex")),

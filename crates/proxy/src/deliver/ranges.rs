@@ -5,27 +5,26 @@ use std::ops::Range;
 use ::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE};
 use ::http::{HeaderMap, Response, StatusCode};
 use anteroom_cache::entry::Entry;
-use anteroom_http::cache_status::CacheStatus;
 use anteroom_http::range::{self, Multipart, Selection};
 use hyper::ext::ReasonPhrase;
 
 use super::body::Body;
-use super::stored::head;
 use crate::context::RequestContext;
 
-/// The response to a request for ranges of a page; `None` if all of the page is to be sent.
+/// The response to a request for ranges of a page, with what `head` makes, the head of all of the page; `None` if
+/// all of it is to be sent.
 pub(super) fn response(
     cx: &RequestContext<'_>,
     entry: &Entry,
-    status: &CacheStatus<'_>,
+    head: impl FnOnce() -> Response<Body>,
 ) -> Option<Response<Body>> {
     let length = entry.body.len();
     match range::select(&cx.head.headers, &entry.fields.map(), length, cx.now as u64) {
         Selection::Whole => None,
-        Selection::One(part) => Some(one_part(cx, entry, status, &part)),
-        Selection::Several(parts) => several_parts(cx, entry, status, parts),
+        Selection::One(part) => Some(one_part(entry, head(), &part)),
+        Selection::Several(parts) => several_parts(entry, head, parts),
         Selection::Unsatisfiable => {
-            let mut response = partial(cx, entry, status);
+            let mut response = partial(head());
             *response.status_mut() = StatusCode::RANGE_NOT_SATISFIABLE;
             describe_no_more(response.headers_mut());
             response.headers_mut().insert(CONTENT_RANGE, range::unsatisfied_range(length));
@@ -34,29 +33,23 @@ pub(super) fn response(
     }
 }
 
-fn one_part(
-    cx: &RequestContext<'_>,
-    entry: &Entry,
-    status: &CacheStatus<'_>,
-    part: &Range<usize>,
-) -> Response<Body> {
-    let mut response = partial(cx, entry, status);
+fn one_part(entry: &Entry, head: Response<Body>, part: &Range<usize>) -> Response<Body> {
+    let mut response = partial(head);
     let headers = response.headers_mut();
     headers.insert(CONTENT_RANGE, range::content_range(part, entry.body.len()));
     response.map(|_| Body::full(entry.body.slice(part.clone())))
 }
 
 fn several_parts(
-    cx: &RequestContext<'_>,
     entry: &Entry,
-    status: &CacheStatus<'_>,
+    head: impl FnOnce() -> Response<Body>,
     parts: Vec<Range<usize>>,
 ) -> Option<Response<Body>> {
     let boundary = format!("{:032x}", fastrand::u128(..));
     let fields = entry.fields.map();
     let kind = fields.get(CONTENT_TYPE);
     let framed = Multipart::new(parts, entry.body.len(), kind, &boundary)?;
-    let mut response = partial(cx, entry, status);
+    let mut response = partial(head());
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, framed.content_type.clone());
     let parts = framed
@@ -68,8 +61,7 @@ fn several_parts(
 }
 
 /// The head of a 206 response, as far as it describes the page.
-fn partial(cx: &RequestContext<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Response<Body> {
-    let mut response = head(cx, entry, status);
+fn partial(mut response: Response<Body>) -> Response<Body> {
     *response.status_mut() = StatusCode::PARTIAL_CONTENT;
     response.extensions_mut().remove::<ReasonPhrase>();
     response.headers_mut().remove(CONTENT_LENGTH);

@@ -89,7 +89,8 @@ fn is_negotiated(cx: &RequestContext<'_>, page: &Entry) -> bool {
 fn whole(cx: &RequestContext<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Response<Body> {
     let asks_for_parts = cx.admitted.fields.has(FieldSet::RANGE) && cx.head.method == Method::GET;
     let may_have_parts = asks_for_parts && entry.status == 200 && !is_not_modified(cx, entry);
-    if may_have_parts && let Some(response) = ranges::response(cx, entry, status) {
+    let head_of_all = || head(cx, entry, status);
+    if may_have_parts && let Some(response) = ranges::response(cx, entry, head_of_all) {
         return response;
     }
     stored(cx, entry, status, Body::full(entry.body.clone()))

@@ -180,7 +180,7 @@ fn position_of(mark: &IdleMark) -> (u64, Vec<u8>) {
 }
 
 /// The mark before a position.
-fn mark_of((at, token): (u64, &[u8])) -> Option<IdleMark> {
+fn mark_of(at: u64, token: &[u8]) -> Option<IdleMark> {
     if let Some(token) = token.strip_suffix(&[0]).and_then(StoredToken::from_store) {
         return Some(IdleMark { until: time_of(at), token: Some(token) });
     }
@@ -335,7 +335,10 @@ fn export_shared(
         SharedKind::Stream => Ok(TransferPage::last(Vec::new())),
         SharedKind::IdleMark => {
             let table = txn.open_table(IDLE_REPORTED)?;
-            let mark = table.get(FROM)?.and_then(|position| mark_of(position.value()));
+            let mark = table.get(FROM)?.and_then(|position| {
+                let (at, token) = position.value();
+                mark_of(at, token)
+            });
             Ok(TransferPage::last(mark.map(SharedRecord::IdleMark).into_iter().collect()))
         }
     }
