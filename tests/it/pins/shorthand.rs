@@ -29,10 +29,7 @@ const SEQUENCES: [(&str, &[&str]); 3] = [
             "origin: traceparent: <trace>",
         ],
     ),
-    (
-        "log: and counters as over HTTP/1.1",
-        &["log: as over HTTP/1.1", "count: as over HTTP/1.1"],
-    ),
+    ("log: and counters as over HTTP/1.1", &["log: as over HTTP/1.1", "count: as over HTTP/1.1"]),
 ];
 /// Stands for the counters that follow from the one line of the access log.
 const AS_LOGGED: &str = "count: (as logged)";
