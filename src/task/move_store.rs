@@ -277,12 +277,10 @@ impl MigrateStore {
 
     /// Checks that the next store is free, and marks it.
     async fn prepare(&self, to: &AnyStore) -> Result<(), MigrationError> {
-        if matches!(to.engine(), Engine::Embedded(_)) {
+        if is_folder(to) {
             let FleetReport { proxies, .. } =
                 self.fleet.look(&self.from, self.process_id, &self.entry).await?;
-            if proxies.len() > 1 {
-                return Err(MigrationError::OneFolder(proxies.len()));
-            }
+            may_enter_folder(proxies.len())?;
         }
         let state = to.move_state().await?;
         if let Some(state @ ("copying" | "held")) =
@@ -558,6 +556,10 @@ impl Migration<'_> {
         let deadline = Instant::now() + patience;
         loop {
             let FleetReport { proxies, .. } = self.look().await?;
+            // Another may have started meanwhile, and follow to a folder of its own with the same path.
+            if is_folder(&self.to) {
+                may_enter_folder(proxies.len())?;
+            }
             self.note_clocks(&proxies);
             let answers: Vec<_> =
                 proxies.iter().map(|proxy| MigrationAnswer::parse(&proxy.moving)).collect();
@@ -604,6 +606,15 @@ impl Migration<'_> {
             sleep(LOOK).await;
         }
     }
+}
+
+fn is_folder(store: &AnyStore) -> bool {
+    matches!(store.engine(), Engine::Embedded(_))
+}
+
+/// Whether so many proxies may move to a folder: each would open its own.
+fn may_enter_folder(proxies: usize) -> Result<(), MigrationError> {
+    if proxies > 1 { Err(MigrationError::OneFolder(proxies)) } else { Ok(()) }
 }
 
 fn id_of(proxy: &ListedProxy) -> u64 {

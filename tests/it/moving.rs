@@ -381,6 +381,37 @@ fn a_fleet_does_not_move_to_a_folder() {
     assert_eq!([seen(&proxy, &ann), seen(&other, &ann)], ["ann", "ann"]);
 }
 
+/// Adds sessions, so that copying takes a while.
+const MANY_SESSIONS: &str = "for number = 1, 20000 do
+  local token = string.format('token-%017d', number)
+  redis.call('HSET', 'login:', token, 'user' .. number)
+  redis.call('ZADD', 'recent:', redis.call('TIME')[1], token)
+end";
+
+/// Puts another proxy into the register once a move is copying, and returns whether it is.
+const SECOND_PROXY: &str = "local state = redis.call('GET', 'moving:') or ''
+if string.sub(state, 1, 9) ~= '1 copying' then return 0 end
+redis.call('HSET', 'fleet:', '00000000000000ff', redis.call('HVALS', 'fleet:')[1])
+return 1";
+
+#[test]
+fn a_proxy_that_starts_meanwhile_is_not_left_behind_by_a_move_to_a_folder() {
+    let (origin, storage) = (app(), Storage::redis());
+    let settings = format!("{MINT}\nstore.next.url = \"embedded:next\"");
+    let proxy = Proxy::start(&origin, &storage, &settings);
+    let ann = log_in(&proxy, "ann");
+    server(&storage).command::<()>(&["EVAL", MANY_SESSIONS, "0"]);
+    let why = thread::scope(|scope| {
+        let migrating = scope.spawn(|| migrate(&proxy, &[]));
+        wait_until("sessions are copied", || {
+            server(&storage).command::<u8>(&["EVAL", SECOND_PROXY, "0"]) == 1
+        });
+        refused(&migrating.join().unwrap())
+    });
+    assert!(why.contains("for one proxy alone, and 2 run"), "{why}");
+    assert_eq!(seen(&proxy, &ann), "ann");
+}
+
 #[test]
 fn a_store_is_moved_only_to_one_without_sessions_unless_they_may_be_replaced() {
     let (origin, storage, to) = (app(), Storage::redis(), RedisServer::start());
