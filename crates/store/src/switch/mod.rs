@@ -43,6 +43,10 @@ const ENDED_MAX: usize = 100_000;
 /// The most stores that a process opens. They stay open, and a move back opens none.
 const STORES_MAX: usize = 8;
 
+/// The longest reason of a refusal, in characters. It stands in the entry of the process in the register; one that
+/// is too large would hide the process from the others, which would then move without it.
+const REFUSAL_MAX: usize = 1_000;
+
 /// The state of a move, as the store that is left has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MigrationState {
@@ -493,6 +497,7 @@ impl Switch {
             self.target.store(number, Ordering::SeqCst);
         }
         let (follows, refusal) = (opened.is_ok(), opened.err());
+        let refusal = refusal.map(|why| why.chars().take(REFUSAL_MAX).collect());
         *self.followed() = FollowedMigration { id: id.clone(), refusal };
         if follows { phase } else { Phase::Usual }
     }
@@ -985,6 +990,16 @@ mod tests {
         assert!(bench.switch().is_left());
         bench.hear(&moved()).await;
         assert!(bench.switch().has_moved() && bench.switch().uses(&bench.place(1)));
+    }
+
+    #[tokio::test]
+    async fn a_long_refusal_leaves_room_in_the_entry() {
+        let bench = Bench::new().await;
+        let to = "é:6379,".repeat(2_000);
+        bench.hear_as_it_is(&MigrationState::Copying(MigrationOrder { to, ..order() })).await;
+        let answer = bench.switch().answer();
+        let why = answer.refusal("a").expect("a refusal");
+        assert_eq!(why.chars().count(), REFUSAL_MAX);
     }
 
     #[tokio::test]
