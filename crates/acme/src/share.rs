@@ -38,7 +38,8 @@ pub(crate) type SharedIndex = BTreeMap<String, SharedCertificate>;
 pub(crate) struct SharedCertificate {
     /// The SHA-256 of the certificate, in hex.
     pub(crate) digest: String,
-    /// The Unix time from which on it is valid: of two, the later one counts.
+    /// The Unix time from which on it is valid: of two, the later one counts. One that was ordered counts as no older than
+    /// that which it has replaced.
     pub(crate) not_before: i64,
 }
 
@@ -125,6 +126,12 @@ impl<S: CertificateStore + LeaseStore> Share<S> {
 
     pub(crate) async fn index(&self) -> Result<SharedIndex, StepFailure> {
         Ok(self.json(INDEX).await?.unwrap_or_default())
+    }
+
+    /// Whether there is an index, also one that does not open.
+    pub(crate) async fn has_index(&self) -> Result<bool, StepFailure> {
+        let sealed = self.store.sealed(INDEX).await.map_err(|error| StepFailure::here(&error))?;
+        Ok(sealed.is_some())
     }
 
     /// Shares a certificate with its key. The index names it only once it is there.

@@ -76,7 +76,7 @@ impl<S: CertificateStore + LeaseStore> Certifier<S> {
     }
 
     /// Puts an issued certificate into use, here and then at the other proxies.
-    async fn install(
+    pub(super) async fn install(
         &self,
         place: usize,
         mut record: NameRecord,
@@ -96,10 +96,11 @@ impl<S: CertificateStore + LeaseStore> Certifier<S> {
             issued_by: Some(self.settings.directory.clone()),
             ..NameState::default()
         };
+        let old = record.issued().cloned();
         record.held = Some(held.clone());
         // Before the state, so that a proxy which does not find its wish there finds the certificate.
         if let Some(share) = &self.share
-            && let Err(error) = self.publish(share, &name, &held).await
+            && let Err(error) = self.publish_issued(share, &name, &held, old.as_ref()).await
         {
             tracing::warn!(name, %error, "the other proxies do not have the new certificate yet");
         }

@@ -131,20 +131,30 @@ impl<S: CertificateStore + LeaseStore> Certifier<S> {
         index: &SharedIndex,
         leads: bool,
     ) -> Result<(), StepFailure> {
+        // The index of proxies with another secret does not open here. Only the proxy that orders replaces it: two would
+        // do so by turns, at each look.
+        if !leads && index.is_empty() && share.has_index().await? {
+            return Ok(());
+        }
         let turn = self.take_turn(&self.certificates_turn);
         for (place, name) in self.names_that(|record| record.issued().is_some()) {
             let record = self.get(place);
             let Some(held) = record.issued() else { continue };
-            let is_missing = match index.get(&name) {
-                None => true,
+            let start = *held.valid.start();
+            let (is_missing, counts_from) = match index.get(&name) {
+                None => (true, start),
                 Some(shared) if shared.digest != held.digest => {
-                    leads || *held.valid.start() > shared.not_before
+                    (leads || start > shared.not_before, start)
                 }
-                Some(_) => turn.contains(&place) && share.certificate(&name).await?.is_none(),
+                Some(shared) => {
+                    let is_lost =
+                        turn.contains(&place) && share.certificate(&name).await?.is_none();
+                    (is_lost, shared.not_before)
+                }
             };
             if is_missing {
                 tracing::debug!(name, "the certificate in use is shared");
-                self.publish(share, &name, held).await?;
+                self.publish(share, &name, held, counts_from).await?;
             }
         }
         Ok(())
@@ -160,14 +170,32 @@ impl<S: CertificateStore + LeaseStore> Certifier<S> {
         Ok(())
     }
 
-    pub(super) async fn publish(
+    /// Shares a certificate that was issued here in place of `old`. Authorities date certificates back, some by an hour,
+    /// some to midnight: it counts as no older than what it replaces, or the other proxies would keep that and share it.
+    pub(super) async fn publish_issued(
         &self,
         share: &Share<S>,
         name: &str,
         held: &HeldCertificate,
+        old: Option<&HeldCertificate>,
+    ) -> Result<(), StepFailure> {
+        let index = share.index().await?;
+        let shared = index.get(name).map(|shared| shared.not_before);
+        let replaced = shared.into_iter().chain(old.map(|old| *old.valid.start()));
+        let counts_from = replaced.fold(*held.valid.start(), i64::max);
+        self.publish(share, name, held, counts_from).await
+    }
+
+    /// Shares a certificate, which counts as valid from this Unix time on.
+    async fn publish(
+        &self,
+        share: &Share<S>,
+        name: &str,
+        held: &HeldCertificate,
+        not_before: i64,
     ) -> Result<(), StepFailure> {
         let pem = self.folder.pem(name).map_err(|error| StepFailure::here(&error))?;
-        let (digest, not_before) = (held.digest.clone(), *held.valid.start());
+        let digest = held.digest.clone();
         share.put_certificate(name, &pem, SharedCertificate { digest, not_before }).await
     }
 

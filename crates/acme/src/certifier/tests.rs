@@ -13,6 +13,8 @@ use crate::state::AccountRecord;
 use crate::testing::{issued, issued_in};
 
 const NAME: &str = "a.net";
+const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
+const OTHER_SECRET: &[u8] = b"0123456789abcdef0123456789abcdeF";
 
 /// A store in memory. Clones are the same store.
 #[derive(Clone, Default)]
@@ -81,12 +83,23 @@ impl TestProxy {
         held: &[(&str, String)],
         names: &[&str],
     ) -> Self {
+        Self::start_with(SECRET, store, process_id, held, names)
+    }
+
+    /// The same with this secret.
+    fn start_with(
+        secret: &[u8],
+        store: &MemoryStore,
+        process_id: u64,
+        held: &[(&str, String)],
+        names: &[&str],
+    ) -> Self {
         let place = tempfile::tempdir().unwrap();
         let folder = CertificateFolder::open(place.path()).unwrap();
         for (name, pem) in held {
             folder.install(name, pem, now()).unwrap();
         }
-        let sealer = Arc::new(Sealer::new(b"0123456789abcdef0123456789abcdef").unwrap());
+        let sealer = Arc::new(Sealer::new(secret).unwrap());
         let share = Share::new(store.clone(), sealer, process_id);
         let certifier =
             Certifier::new(settings(names), folder, Some(share), Arc::default(), Box::new(|| ()));
@@ -96,6 +109,11 @@ impl TestProxy {
     /// Looks at the store as each step does, and returns whether the proxy orders for all.
     async fn looks(&self) -> bool {
         self.certifier.is_leader(self.certifier.share.as_ref().unwrap()).await
+    }
+
+    /// Puts a certificate into use that the authority has issued.
+    async fn issue(&self, pem: &str) {
+        self.certifier.install(0, self.certifier.get(0), pem).await.unwrap();
     }
 
     fn wish(&self) {
@@ -253,10 +271,43 @@ async fn a_newer_certificate_ends_a_wish_that_was_passed_on() {
     assert!(one.looks().await);
     two.wish();
     assert!(!two.looks().await);
-    let pem = issued_in(2021, NAME);
-    let fresh = one.certifier.folder.install(NAME, &pem, now()).unwrap();
-    let share = one.certifier.share.as_ref().unwrap();
-    one.certifier.publish(share, NAME, &fresh).await.unwrap();
+    one.issue(&issued_in(2021, NAME)).await;
     assert!(!two.looks().await && two.wishes().is_empty());
-    assert_eq!(two.holds(NAME), Some(fresh));
+    assert_eq!(two.holds(NAME), one.holds(NAME));
+}
+
+#[tokio::test]
+async fn a_certificate_that_is_dated_back_further_replaces_the_one_before() {
+    let store = MemoryStore::default();
+    let before = [(NAME, issued_in(2021, NAME))];
+    let one = TestProxy::start(&store, 1, &before, &[NAME]);
+    let two = TestProxy::start(&store, 2, &before, &[NAME]);
+    let three = TestProxy::start(&store, 3, &before, &[NAME]);
+    assert!(one.looks().await);
+    one.issue(&issued_in(2020, NAME)).await;
+    let fresh = one.holds(NAME);
+    assert_eq!(*fresh.as_ref().unwrap().valid.start(), 1_577_836_800);
+    assert!(!two.looks().await && one.looks().await);
+    assert_eq!([one.holds(NAME), two.holds(NAME)], [fresh.clone(), fresh.clone()]);
+    // What the store has lost counts as before, too.
+    store.lose("cert:a.net");
+    assert!(!two.looks().await && !three.looks().await && one.looks().await);
+    assert_eq!([one.holds(NAME), three.holds(NAME)], [fresh.clone(), fresh]);
+}
+
+#[tokio::test]
+async fn what_is_sealed_with_another_secret_is_replaced_only_by_the_proxy_that_orders() {
+    let store = MemoryStore::default();
+    let held = [(NAME, issued(NAME))];
+    let one = TestProxy::start(&store, 1, &held, &[NAME]);
+    let two = TestProxy::start_with(OTHER_SECRET, &store, 2, &held, &[NAME]);
+    assert!(one.looks().await);
+    let shared = store.values.borrow().clone();
+    assert!(!two.looks().await);
+    assert_eq!(*store.values.borrow(), shared);
+    store.lose("index");
+    assert!(!two.looks().await && store.has("index"));
+    let shared = store.values.borrow()["index"].clone();
+    assert!(one.looks().await);
+    assert_ne!(store.values.borrow()["index"], shared);
 }
