@@ -174,9 +174,12 @@ pub const fn text_of(reason: Reason) -> ReasonText {
     match reason {
         Reason::Method => means("the cache answers only GET and HEAD"),
         Reason::RequestBody => means("the request has a body"),
-        Reason::Route => means("its route has share = \"none\"").helps(&[set!(
+        Reason::Route => means(
+            "its route has share = \"none\"; or it has override_ttl, and a route before it with share = \"none\" is for another spelling of the path",
+        )
+        .helps(&[set!(
             "[[route]] share",
-            "write share = \"anonymous\" if the page may be shared",
+            "write share = \"anonymous\" in the route with share = \"none\" if the page may be shared",
         )]),
         Reason::BypassSwitch => {
             means("the operator has switched the cache off (anteroom bypass)")
@@ -562,7 +565,10 @@ pub const fn page_of(reason: Reason) -> (&'static str, &'static str) {
             "not stored; recent responses to similar URLs could not be shared; tried again within two minutes",
             "what helps those responses: `anteroom_pages_refused_total`",
         ),
-        Reason::Route => ("the route has `share = \"none\"`", "another `share`"),
+        Reason::Route => (
+            "the route has `share = \"none\"`; or it has `override_ttl`, and an earlier route with `share = \"none\"` is for another spelling of the path",
+            "another `share` in the route with `share = \"none\"`",
+        ),
         Reason::Learn => (
             "the route has `mode = \"learn\"`; the cache would have been asked",
             "`anteroom learn report`: [learn mode](../guides/learn-mode.md)",
