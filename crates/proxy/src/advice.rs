@@ -1,12 +1,15 @@
 //! What to change on a route whose requests the cache does not answer, in lines of `proxy.toml`.
 
+use anteroom_http::path::PathPattern;
 use anteroom_policy::login::LoginRules;
 use anteroom_policy::route::Routes;
 use anteroom_telemetry::metrics::RouteTotals;
 use anteroom_telemetry::metrics::histogram::Durations;
 use anteroom_telemetry::misses::MissedUrl;
 use anteroom_telemetry::reason::Reason;
-use anteroom_telemetry::remedies::{Change, Lines, NAME_THE_SESSION, VERIFY_LINES, text_of};
+use anteroom_telemetry::remedies::{
+    Change, Lines, NAME_THE_SESSION, TO_EVERYONE, VERIFY_LINES, text_of,
+};
 use serde::{Deserialize, Serialize};
 
 use super::cookie_report::{CookieReport, means_session};
@@ -60,12 +63,12 @@ pub fn advice(
         .iter()
         .filter(|url| url.route.as_ref() == Some(&counted.name) && url.reason == reason);
     let verify_path = settings.verify.as_ref().map(|verify| verify.target.path());
-    let (of_sessions, missed): (Vec<_>, Vec<_>) =
-        missed.partition(|url| is_of_sessions(&settings.watched, verify_path, &url.path));
+    let sessions = SessionPaths::of(&settings.watched, verify_path);
+    let (of_sessions, missed): (Vec<_>, Vec<_>) = missed.partition(|url| sessions.have(&url.path));
     if missed.is_empty() && !of_sessions.is_empty() {
         return None;
     }
-    let place = RoutePlace::of(&settings.routes, counted, missed.into_iter());
+    let place = RoutePlace::of(&settings.routes, counted, missed.into_iter(), &sessions);
     let asks_app = settings.verify.is_some() || settings.minted.is_some();
     let why = text_of(reason).meaning;
     let (when, toml) = match reason == Reason::NoLifetime && !has_default_ttl {
@@ -79,12 +82,48 @@ pub fn advice(
     })
 }
 
-/// Whether visitors log in or out by requests for a path, or the app tells there who they are. No advice names it: a
-/// log-out that the cache answers does not reach the app.
-fn is_of_sessions(watched: &LoginRules, verify_path: Option<&str>, path: &str) -> bool {
-    let logins = watched.login.iter().flat_map(|rule| &rule.matching.paths);
-    let mut all = logins.chain(watched.logout.iter().flat_map(|rule| &rule.matching.paths));
-    all.any(|pattern| pattern.matches(path).is_some()) || verify_path == Some(path)
+/// The paths by which visitors log in or out, or the app tells who they are. No advice to share names them: a log-out that
+/// the cache answers does not reach the app.
+struct SessionPaths<'s> {
+    patterns: Vec<&'s PathPattern>,
+    verify: Option<&'s str>,
+}
+
+impl<'s> SessionPaths<'s> {
+    fn of(watched: &'s LoginRules, verify: Option<&'s str>) -> Self {
+        let logins = watched.login.iter().flat_map(|rule| &rule.matching.paths);
+        let logouts = watched.logout.iter().flat_map(|rule| &rule.matching.paths);
+        Self { patterns: logins.chain(logouts).collect(), verify }
+    }
+
+    fn have(&self, path: &str) -> bool {
+        self.patterns.iter().any(|pattern| pattern.matches(path).is_some())
+            || self.verify == Some(path)
+    }
+
+    /// Whether a pattern may match one of them, too.
+    fn may_meet(&self, pattern: &str) -> bool {
+        let meets = |other: &str| may_meet(pattern, other);
+        self.patterns.iter().any(|own| own.is_expression() || meets(own.as_str()))
+            || self.verify.is_some_and(meets)
+    }
+
+    fn are_none(&self) -> bool {
+        self.patterns.is_empty() && self.verify.is_none()
+    }
+}
+
+/// Whether a path may match both patterns, as far as is seen up to their first wildcards.
+fn may_meet(one: &str, other: &str) -> bool {
+    let ((one, is_one_open), (other, is_other_open)) = (begin_of(one), begin_of(other));
+    one == other || is_one_open && other.starts_with(one) || is_other_open && one.starts_with(other)
+}
+
+/// A pattern up to its first wildcard, without a slash at the end, and whether there is a wildcard.
+fn begin_of(pattern: &str) -> (&str, bool) {
+    let wildcard = pattern.find(['*', '{']);
+    let begin = &pattern[..wildcard.unwrap_or(pattern.len())];
+    (begin.trim_end_matches('/'), wildcard.is_some())
 }
 
 /// What a change depends on, besides its reason.
@@ -103,6 +142,8 @@ struct RoutePlace {
     /// The name of the `[[route]]` that has it; empty: a new one, for `path`.
     name: String,
     paths: Vec<String>,
+    /// Whether that `[[route]]` may be for a path by which visitors log in or out, too.
+    may_have_sessions: bool,
 }
 
 impl RoutePlace {
@@ -110,11 +151,14 @@ impl RoutePlace {
         routes: &Routes,
         counted: &RouteTotals,
         missed: impl Iterator<Item = &'m MissedUrl>,
+        sessions: &SessionPaths<'_>,
     ) -> Self {
         let named = routes.listed().find(|route| route.name == counted.name);
-        let is_own = named.is_some_and(|route| !route.paths.is_empty());
-        let name = if is_own { counted.name.to_string() } else { String::new() };
-        Self { name, paths: patterns(missed) }
+        let own = named.map(|route| route.paths.as_slice()).unwrap_or_default();
+        let name = if own.is_empty() { String::new() } else { counted.name.to_string() };
+        let meets = |own: &PathPattern| own.is_expression() || sessions.may_meet(own.as_str());
+        let may_have_sessions = !sessions.are_none() && own.iter().any(meets);
+        Self { name, paths: patterns(missed, sessions), may_have_sessions }
     }
 
     /// A line of the route.
@@ -135,11 +179,14 @@ impl RoutePlace {
 }
 
 /// The patterns of most of the missed requests, the most missed first.
-fn patterns<'m>(missed: impl Iterator<Item = &'m MissedUrl>) -> Vec<String> {
+fn patterns<'m>(
+    missed: impl Iterator<Item = &'m MissedUrl>,
+    sessions: &SessionPaths<'_>,
+) -> Vec<String> {
     let mut counts: Vec<(u64, String)> = Vec::new();
     let mut all = 0;
     for url in missed {
-        let pattern = pattern(&url.path);
+        let pattern = pattern(&url.path, sessions);
         all += url.count;
         match counts.iter_mut().find(|(_, known)| *known == pattern) {
             Some((count, _)) => *count += url.count,
@@ -156,12 +203,17 @@ fn patterns<'m>(missed: impl Iterator<Item = &'m MissedUrl>) -> Vec<String> {
     worth.map(|(_, pattern)| pattern).collect()
 }
 
-/// The pattern of the pages that a path is one of: its folder.
-fn pattern(path: &str) -> String {
+/// The pattern of the pages that a path is one of: its folder, unless visitors may log in or out below that.
+fn pattern(path: &str, sessions: &SessionPaths<'_>) -> String {
     let literal =
         |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.~/%".contains(c));
+    let below = |folder: &str| format!("{folder}/**");
     match path.rsplit_once('/') {
-        Some((folder, _)) if !folder.is_empty() && literal(folder) => format!("{folder}/**"),
+        Some((folder, _))
+            if !folder.is_empty() && literal(folder) && !sessions.may_meet(&below(folder)) =>
+        {
+            below(folder)
+        }
         _ if literal(path) => path.to_owned(),
         _ => "/…".to_owned(),
     }
@@ -174,6 +226,7 @@ fn change(
 ) -> Option<(&'static str, Option<String>)> {
     let Change { when, lines } = text_of(reason).change?;
     Some(match lines {
+        Lines::OfRoute(TO_EVERYONE) if place.may_have_sessions => return None,
         Lines::OfRoute(lines) => (when, Some(place.with(lines))),
         Lines::Whole(lines) => (when, Some(lines.to_owned())),
         Lines::OfCookies => against_cookies(when, blocking, *asks_app),
@@ -212,25 +265,59 @@ fn against_cookies(
 #[cfg(test)]
 mod tests {
     use ::http::Method;
-    use anteroom_http::path::PathPattern;
     use anteroom_policy::login::{LogoutRule, RequestPattern, Success};
 
     use super::*;
 
-    #[test]
-    fn no_advice_names_a_path_that_logs_out() {
+    fn logging_out_by(path: &str) -> LoginRules {
         let matching = RequestPattern {
             methods: vec![Method::GET],
-            paths: vec![PathPattern::parse("/logout*").unwrap()],
+            paths: vec![PathPattern::parse(path).unwrap()],
             query: Vec::new(),
         };
-        let logout = Some(LogoutRule { matching, success: Success::default() });
-        let watched = LoginRules { login: None, logout };
+        LoginRules {
+            login: None,
+            logout: Some(LogoutRule { matching, success: Success::default() }),
+        }
+    }
+
+    #[test]
+    fn no_advice_names_a_path_that_logs_out() {
+        let watched = logging_out_by("/logout*");
+        let sessions = SessionPaths::of(&watched, Some("/whoami.php"));
         for (path, expected) in
             [("/logout.php", true), ("/whoami.php", true), ("/cart.php", false), ("/", false)]
         {
-            assert_eq!(is_of_sessions(&watched, Some("/whoami.php"), path), expected, "{path}");
+            assert_eq!(sessions.have(path), expected, "{path}");
         }
-        assert!(!is_of_sessions(&LoginRules::default(), None, "/logout.php"));
+        let watched = LoginRules::default();
+        let none = SessionPaths::of(&watched, None);
+        assert!(!none.have("/logout.php") && none.are_none() && !none.may_meet("/**"));
+    }
+
+    #[test]
+    fn no_advice_is_for_a_folder_in_which_a_path_logs_out() {
+        for (logout, path, expected) in [
+            ("/user/logout", "/user/42", "/user/42"),
+            ("/user/logout", "/user/42/edit", "/user/42/**"),
+            ("/user/logout", "/users/42", "/users/**"),
+            ("/user/*/logout", "/user/42/edit", "/user/42/edit"),
+            ("/**/logout", "/shop/mug", "/shop/mug"),
+            ("/shop", "/shop/mug", "/shop/mug"),
+            ("/logout*", "/shop/mug", "/shop/**"),
+            ("/", "/shop/mug", "/shop/**"),
+        ] {
+            let watched = logging_out_by(logout);
+            let sessions = SessionPaths::of(&watched, None);
+            assert_eq!(pattern(path, &sessions), expected, "{logout} {path}");
+        }
+        let watched = LoginRules::default();
+        let own = SessionPaths::of(&watched, Some("/api/me"));
+        assert_eq!(pattern("/api/news", &own), "/api/news");
+        let place =
+            RoutePlace { name: "api".to_owned(), may_have_sessions: true, ..RoutePlace::default() };
+        let findings = Findings { place, ..Findings::default() };
+        assert!(change(Reason::Login, &findings).is_none());
+        assert!(change(Reason::Login, &Findings::default()).is_some());
     }
 }

@@ -96,6 +96,9 @@ impl ReasonText {
     }
 }
 
+/// The line by which all visitors share the pages of a route.
+pub const TO_EVERYONE: &str = "share = \"everyone\"";
+
 const OVERRIDE: &str = "[[route]] override_ttl";
 const TTL: &[Remedy] = &[set!("[[route]] ttl", "ttl = \"300s\" on a route for this path")];
 const SHARED_BY_ALL: &[Remedy] = &[set!(
@@ -126,7 +129,7 @@ const ON_ERROR: &[Remedy] = &[set!(
 const fn shared_by_all(text: ReasonText) -> ReasonText {
     text.helps(SHARED_BY_ALL).change(
         "If these pages are the same for everyone and hold nothing personal, all visitors may share them",
-        Lines::OfRoute("share = \"everyone\""),
+        Lines::OfRoute(TO_EVERYONE),
     )
 }
 
