@@ -13,6 +13,9 @@ pub(crate) struct NameRecord {
     pub(crate) wanted: WantedName,
     pub(crate) state: NameState,
     pub(crate) held: Option<HeldCertificate>,
+    /// The Unix time from which on it counts as valid where proxies share it, if not from its own: it has replaced one
+    /// that was dated back less.
+    pub(crate) counts_from: Option<i64>,
     /// The Unix time before which its order rests.
     pub(crate) rests_until: i64,
     /// The digest of a shared certificate that did not pass the check: it is not tried again.
@@ -34,6 +37,26 @@ impl NameRecord {
     /// The certificate in use, if an authority has issued it.
     pub(crate) fn issued(&self) -> Option<&HeldCertificate> {
         self.held.as_ref().filter(|held| !held.is_self_signed)
+    }
+
+    /// The Unix time from which on the certificate in use counts as valid where proxies share it: of two, the later one
+    /// counts.
+    pub(crate) fn counts_from(&self) -> Option<i64> {
+        self.issued().map(|held| self.counts_from.unwrap_or(*held.valid.start()))
+    }
+
+    /// Lets the certificate in use count as later than one that it replaces. Authorities date certificates back, some by
+    /// an hour, some to midnight: proxies would keep the old one, and share it again.
+    pub(crate) fn count_after(&mut self, replaced: Option<i64>) {
+        let after = replaced.map(|replaced| replaced.saturating_add(1));
+        self.counts_from = self.counts_from().max(after);
+    }
+
+    /// Takes note of what proxies share.
+    pub(crate) fn note_shared(&mut self, shared: &SharedCertificate) {
+        if self.issued().is_some_and(|held| held.digest == shared.digest) {
+            self.counts_from = Some(shared.not_before);
+        }
     }
 
     /// The renewal of the certificate in use.
@@ -88,9 +111,8 @@ impl NameRecord {
         if self.refused.as_ref() == Some(&shared.digest) {
             return false;
         }
-        self.issued().is_none_or(|held| {
-            held.digest != shared.digest && *held.valid.start() <= shared.not_before
-        })
+        let is_same = self.issued().is_some_and(|held| held.digest == shared.digest);
+        !is_same && self.counts_from().is_none_or(|counts_from| counts_from <= shared.not_before)
     }
 
     /// How it stands at `now`, in Unix time.
@@ -138,7 +160,8 @@ mod tests {
     fn name_with(held: Option<HeldCertificate>) -> NameRecord {
         let challenge = AcmeChallenge::Http01;
         let wanted = WantedName { name: "a.net".to_owned(), challenge };
-        NameRecord { wanted, state: NameState::default(), held, rests_until: 0, refused: None }
+        let state = NameState::default();
+        NameRecord { wanted, state, held, counts_from: None, rests_until: 0, refused: None }
     }
 
     fn renewal(of: &str, at: i64, ask_again: i64) -> Option<Renewal> {
@@ -192,6 +215,24 @@ mod tests {
         record.state.order = Some(OrderRecord::default());
         assert_eq!(record.status(20).state, CertificateState::Renewing);
         assert_eq!(record.status(90).state, CertificateState::Expired);
+    }
+
+    #[test]
+    fn a_certificate_counts_as_later_than_what_it_replaces() {
+        let shared =
+            |digest: &str, not_before| SharedCertificate { digest: digest.to_owned(), not_before };
+        let mut record = name_with(Some(certificate(false)));
+        record.count_after(None);
+        assert_eq!(record.counts_from(), Some(0));
+        record.count_after(Some(-7));
+        assert_eq!(record.counts_from(), Some(0), "it is later by itself");
+        record.count_after(Some(5));
+        assert_eq!(record.counts_from(), Some(6));
+        assert!(!record.is_older_than(&shared("2", 5)) && record.is_older_than(&shared("2", 6)));
+        record.note_shared(&shared("2", 9));
+        assert_eq!(record.counts_from(), Some(6), "that is another one");
+        record.note_shared(&shared("1", 9));
+        assert_eq!(record.counts_from(), Some(9));
     }
 
     #[test]

@@ -38,8 +38,8 @@ pub(crate) type SharedIndex = BTreeMap<String, SharedCertificate>;
 pub(crate) struct SharedCertificate {
     /// The SHA-256 of the certificate, in hex.
     pub(crate) digest: String,
-    /// The Unix time from which on it is valid: of two, the later one counts. One that was ordered counts as no older than
-    /// that which it has replaced.
+    /// The Unix time from which on it is valid: of two, the later one counts. One that was ordered counts as later than
+    /// the one that it has replaced.
     pub(crate) not_before: i64,
 }
 

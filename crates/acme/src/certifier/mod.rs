@@ -98,6 +98,7 @@ impl<S: CertificateStore + LeaseStore> Certifier<S> {
             wanted: wanted.clone(),
             state: NameState::default(),
             held: None,
+            counts_from: None,
             rests_until: 0,
             refused: None,
         };
@@ -185,6 +186,7 @@ impl<S: CertificateStore + LeaseStore> Certifier<S> {
             let name = &record.wanted.name;
             record.state = self.folder.state(name).resumed(&self.settings.directory, now());
             record.held = self.folder.held(name);
+            record.counts_from = None;
         }
     }
 

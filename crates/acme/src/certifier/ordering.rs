@@ -96,11 +96,12 @@ impl<S: CertificateStore + LeaseStore> Certifier<S> {
             issued_by: Some(self.settings.directory.clone()),
             ..NameState::default()
         };
-        let old = record.issued().cloned();
-        record.held = Some(held.clone());
+        let replaced = record.counts_from();
+        (record.held, record.counts_from) = (Some(held), None);
+        record.count_after(replaced);
         // Before the state, so that a proxy which does not find its wish there finds the certificate.
         if let Some(share) = &self.share
-            && let Err(error) = self.publish_issued(share, &name, &held, old.as_ref()).await
+            && let Err(error) = self.publish_issued(share, &mut record).await
         {
             tracing::warn!(name, %error, "the other proxies do not have the new certificate yet");
         }

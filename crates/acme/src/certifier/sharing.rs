@@ -6,7 +6,6 @@ use anteroom_store::{CertificateStore, LeaseStore};
 
 use super::Certifier;
 use crate::failure::{FailureKind, StepFailure};
-use crate::issued::HeldCertificate;
 use crate::name::NameRecord;
 use crate::share::{Share, SharedCertificate, SharedIndex};
 use crate::time::now;
@@ -108,6 +107,7 @@ impl<S: CertificateStore + LeaseStore> Certifier<S> {
                         self.board.end_wish(&name);
                     }
                     self.names.borrow_mut()[place].held = Some(held);
+                    self.names.borrow_mut()[place].counts_from = None;
                     (self.reload)();
                 }
                 Err(error) => {
@@ -117,6 +117,11 @@ impl<S: CertificateStore + LeaseStore> Certifier<S> {
                         self.names.borrow_mut()[place].refused = digest;
                     }
                 }
+            }
+        }
+        for record in self.names.borrow_mut().iter_mut() {
+            if let Some(shared) = index.get(&record.wanted.name) {
+                record.note_shared(shared);
             }
         }
         Ok(index)
@@ -139,22 +144,19 @@ impl<S: CertificateStore + LeaseStore> Certifier<S> {
         let turn = self.take_turn(&self.certificates_turn);
         for (place, name) in self.names_that(|record| record.issued().is_some()) {
             let record = self.get(place);
-            let Some(held) = record.issued() else { continue };
-            let start = *held.valid.start();
-            let (is_missing, counts_from) = match index.get(&name) {
-                None => (true, start),
+            let (Some(held), counts_from) = (record.issued(), record.counts_from()) else {
+                continue;
+            };
+            let is_missing = match index.get(&name) {
+                None => true,
                 Some(shared) if shared.digest != held.digest => {
-                    (leads || start > shared.not_before, start)
+                    leads || counts_from > Some(shared.not_before)
                 }
-                Some(shared) => {
-                    let is_lost =
-                        turn.contains(&place) && share.certificate(&name).await?.is_none();
-                    (is_lost, shared.not_before)
-                }
+                Some(_) => turn.contains(&place) && share.certificate(&name).await?.is_none(),
             };
             if is_missing {
                 tracing::debug!(name, "the certificate in use is shared");
-                self.publish(share, &name, held, counts_from).await?;
+                self.publish(share, &record).await?;
             }
         }
         Ok(())
@@ -170,30 +172,23 @@ impl<S: CertificateStore + LeaseStore> Certifier<S> {
         Ok(())
     }
 
-    /// Shares a certificate that was issued here in place of `old`. Authorities date certificates back, some by an hour,
-    /// some to midnight: it counts as no older than what it replaces, or the other proxies would keep that and share it.
+    /// Shares a certificate that was issued here. It counts as later than the one that is shared until now.
     pub(super) async fn publish_issued(
         &self,
         share: &Share<S>,
-        name: &str,
-        held: &HeldCertificate,
-        old: Option<&HeldCertificate>,
+        record: &mut NameRecord,
     ) -> Result<(), StepFailure> {
         let index = share.index().await?;
-        let shared = index.get(name).map(|shared| shared.not_before);
-        let replaced = shared.into_iter().chain(old.map(|old| *old.valid.start()));
-        let counts_from = replaced.fold(*held.valid.start(), i64::max);
-        self.publish(share, name, held, counts_from).await
+        record.count_after(index.get(&record.wanted.name).map(|shared| shared.not_before));
+        self.publish(share, record).await
     }
 
-    /// Shares a certificate, which counts as valid from this Unix time on.
-    async fn publish(
-        &self,
-        share: &Share<S>,
-        name: &str,
-        held: &HeldCertificate,
-        not_before: i64,
-    ) -> Result<(), StepFailure> {
+    /// Shares the certificate in use for a name.
+    async fn publish(&self, share: &Share<S>, record: &NameRecord) -> Result<(), StepFailure> {
+        let (Some(held), Some(not_before)) = (record.issued(), record.counts_from()) else {
+            return Ok(());
+        };
+        let name = &record.wanted.name;
         let pem = self.folder.pem(name).map_err(|error| StepFailure::here(&error))?;
         let digest = held.digest.clone();
         share.put_certificate(name, &pem, SharedCertificate { digest, not_before }).await

@@ -296,6 +296,22 @@ async fn a_certificate_that_is_dated_back_further_replaces_the_one_before() {
 }
 
 #[tokio::test]
+async fn a_new_certificate_stays_where_it_could_not_be_shared_at_once() {
+    let store = MemoryStore::default();
+    let before = [(NAME, issued_in(2021, NAME))];
+    let one = TestProxy::start(&store, 1, &before, &[NAME]);
+    let two = TestProxy::start(&store, 2, &before, &[NAME]);
+    assert!(one.looks().await);
+    store.is_read_only.set(true);
+    let record = one.certifier.get(0);
+    assert!(one.certifier.install(0, record, &issued_in(2020, NAME)).await.is_err());
+    let fresh = one.holds(NAME);
+    store.is_read_only.set(false);
+    assert!(one.looks().await && !two.looks().await);
+    assert_eq!([one.holds(NAME), two.holds(NAME)], [fresh.clone(), fresh]);
+}
+
+#[tokio::test]
 async fn what_is_sealed_with_another_secret_is_replaced_only_by_the_proxy_that_orders() {
     let store = MemoryStore::default();
     let held = [(NAME, issued(NAME))];
