@@ -374,6 +374,14 @@ impl Switch {
         }
     }
 
+    /// As [`Self::open_target`], of a move that is done. A folder that is empty is that of another machine.
+    async fn open_moved(&self, label: &str) -> Result<usize, String> {
+        if self.wanted().is_some_and(|wanted| wanted.is_empty_folder()) {
+            return Err("its [store.next] is a folder without sessions".to_owned());
+        }
+        self.open_target(label).await
+    }
+
     /// The store that the configuration names next, opened if it is not yet; its number.
     async fn open_wanted(&self) -> Result<usize, String> {
         let wanted =
@@ -432,6 +440,7 @@ impl Switch {
         if self.has_moved() || self.phase().is_of_successor() || self.is_old(asked) {
             return;
         }
+        let mut why_left = None;
         let phase = match &state {
             None => {
                 self.ended().clear();
@@ -440,15 +449,18 @@ impl Switch {
             Some(MigrationState::Copying(order)) => self.follow(order, Phase::Copying).await,
             Some(MigrationState::Held(order)) => self.follow(order, Phase::Held).await,
             Some(MigrationState::Moved(_)) if self.is_moving() => Phase::Moved,
-            Some(MigrationState::Moved(to)) => match self.open_target(to).await {
+            Some(MigrationState::Moved(to)) => match self.open_moved(to).await {
                 Ok(number) => {
                     self.target.store(number, Ordering::SeqCst);
                     Phase::Moved
                 }
-                Err(_) => Phase::Left,
+                Err(why) => {
+                    why_left = Some(why);
+                    Phase::Left
+                }
             },
         };
-        self.log_turn(phase, state.as_ref());
+        self.log_turn(phase, state.as_ref(), why_left.as_deref());
         let began = *self.began.get_or_init(|| asked);
         let since = asked.saturating_duration_since(began).as_millis() as u64;
         self.heard.store(since, Ordering::SeqCst);
@@ -467,7 +479,7 @@ impl Switch {
     }
 
     /// Logs that the store has been left.
-    fn log_turn(&self, phase: Phase, state: Option<&MigrationState>) {
+    fn log_turn(&self, phase: Phase, state: Option<&MigrationState>, why: Option<&str>) {
         let to = match state {
             Some(MigrationState::Moved(to)) if self.phase() != phase => to,
             _ => return,
@@ -480,6 +492,7 @@ impl Switch {
         } else {
             tracing::error!(
                 to,
+                why,
                 "the store has been moved, and no visitor is recognised here: make it the [store] of the configuration, and restart"
             );
         }
@@ -988,6 +1001,10 @@ mod tests {
         // It missed that move: its next store has no sessions, either.
         bench.hear_as_it_is(&moved()).await;
         assert!(bench.switch().is_left());
+        // A folder of the same name on another machine.
+        bench.hear(&moved()).await;
+        assert!(bench.switch().is_left());
+        bench.switch().open_wanted().await.unwrap();
         bench.hear(&moved()).await;
         assert!(bench.switch().has_moved() && bench.switch().uses(&bench.place(1)));
     }

@@ -1,5 +1,6 @@
 //! Where the next store is, and what tells it from others.
 
+use crate::embedded::SESSIONS_FILE;
 use crate::open_engine::{StoreSettings, Url};
 use crate::{Layout, redis};
 
@@ -20,6 +21,14 @@ impl NextStore {
             && one.prefix == another.prefix
             && one.layout == another.layout
             && self.pages_url == other.pages_url
+    }
+
+    /// Whether it is a folder without sessions.
+    pub(super) fn is_empty_folder(&self) -> bool {
+        match &self.settings.url {
+            Url::Embedded(folder) => !folder.join(SESSIONS_FILE).exists(),
+            Url::Redis(_) => false,
+        }
     }
 
     /// The store in words without a user and a password. Proxies compare them: two spellings of one address differ.
