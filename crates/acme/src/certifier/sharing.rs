@@ -129,7 +129,7 @@ impl<S: CertificateStore + LeaseStore> Certifier<S> {
 
     /// Shares what is in use here and is not in the store: it was moved, or has lost something, as one does that is full.
     /// Whether a certificate that the index names is there is asked for some names at each look. `leads`: what is in use
-    /// here counts also against a later one, which only the index has.
+    /// here counts also against a later one, which only the index has, and was not refused here.
     async fn publish_missing(
         &self,
         share: &Share<S>,
@@ -150,9 +150,10 @@ impl<S: CertificateStore + LeaseStore> Certifier<S> {
             let is_missing = match index.get(&name) {
                 None => true,
                 Some(shared) if shared.digest != held.digest => {
-                    leads || counts_from > Some(shared.not_before)
+                    let is_refused = record.refused.as_ref() == Some(&shared.digest);
+                    (leads && !is_refused) || counts_from > Some(shared.not_before)
                 }
-                Some(_) => turn.contains(&place) && share.certificate(&name).await?.is_none(),
+                Some(_) => turn.contains(&place) && self.is_lost(share, &name, leads).await?,
             };
             if is_missing {
                 tracing::debug!(name, "the certificate in use is shared");
@@ -160,6 +161,18 @@ impl<S: CertificateStore + LeaseStore> Certifier<S> {
             }
         }
         Ok(())
+    }
+
+    /// Whether the store lacks the certificate in use, which its index names. Where two proxies have shared at once, it may
+    /// have that of the other one, which the proxy that orders replaces.
+    async fn is_lost(
+        &self,
+        share: &Share<S>,
+        name: &str,
+        leads: bool,
+    ) -> Result<bool, StepFailure> {
+        let Some(shared) = share.certificate(name).await? else { return Ok(true) };
+        Ok(leads && self.folder.pem(name).is_ok_and(|own| own != shared))
     }
 
     /// Shares the account, if the store has none: the next proxy that orders shall not make another.

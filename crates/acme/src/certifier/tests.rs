@@ -9,6 +9,7 @@ use bytes::Bytes;
 use super::*;
 use crate::issued::HeldCertificate;
 use crate::seal::Sealer;
+use crate::share::SharedCertificate;
 use crate::state::AccountRecord;
 use crate::testing::{issued, issued_in};
 
@@ -293,6 +294,32 @@ async fn a_certificate_that_is_dated_back_further_replaces_the_one_before() {
     store.lose("cert:a.net");
     assert!(!two.looks().await && !three.looks().await && one.looks().await);
     assert_eq!([one.holds(NAME), three.holds(NAME)], [fresh.clone(), fresh]);
+}
+
+#[tokio::test]
+async fn another_certificate_than_the_index_names_is_replaced() {
+    let store = MemoryStore::default();
+    let one = TestProxy::start(&store, 1, &[(NAME, issued_in(2021, NAME))], &[NAME]);
+    assert!(one.looks().await);
+    let (share, held) = (one.certifier.share.as_ref().unwrap(), one.holds(NAME).unwrap());
+    let entry = SharedCertificate { digest: held.digest.clone(), not_before: *held.valid.start() };
+    share.put_certificate(NAME, &issued_in(2020, NAME), entry).await.unwrap();
+    let two = TestProxy::start(&store, 2, &[], &[NAME]);
+    assert!(one.looks().await && !two.looks().await);
+    assert_eq!(two.holds(NAME), Some(held));
+}
+
+#[tokio::test]
+async fn a_later_certificate_that_the_leader_refuses_stays_shared() {
+    let store = MemoryStore::default();
+    let one = TestProxy::start(&store, 1, &[(NAME, issued_in(2020, NAME))], &[NAME]);
+    let two = TestProxy::start(&store, 2, &[(NAME, issued_in(2021, NAME))], &[NAME]);
+    let refused = two.holds(NAME).map(|held| held.digest);
+    one.certifier.put(0, NameRecord { refused, ..one.certifier.get(0) });
+    assert!(one.looks().await && !two.looks().await);
+    let shared = store.values.borrow().clone();
+    assert!(one.looks().await && !two.looks().await);
+    assert_eq!(*store.values.borrow(), shared);
 }
 
 #[tokio::test]
