@@ -142,48 +142,51 @@ fn may_be_any(request: &RouteInput<'_>, target: &str) -> bool {
     path::is_odd(target) || path::has_encoding_left(request.path)
 }
 
-/// What the routes before one with `override_ttl` leave out of it.
+/// What routes leave out of those behind them with `override_ttl`.
 #[derive(Clone, Debug)]
 struct LeftOut {
-    /// The place of the route with `override_ttl`.
-    place: usize,
-    /// The routes before it that store nothing, by their paths.
+    /// The routes that store nothing, by their paths, in order.
     unstored: Vec<WatchedRoute>,
-    /// The route for requests that the origin may read as left out: the same, but it stores nothing.
-    without_pages: Arc<CompiledRoute>,
+    /// For each route with `override_ttl` behind one of them, in order: the same, but it stores nothing. It is for
+    /// requests that the origin may read as left out.
+    without_pages: Vec<Arc<CompiledRoute>>,
 }
 
 impl LeftOut {
-    /// Those of all routes with `override_ttl` that have any.
-    ///
-    /// SECURITY: such a route stores what the origin forbids to store, so a path is left out in any spelling. Routes
-    /// that clients choose by a query or a field leave nothing out.
-    fn of(listed: &[Arc<CompiledRoute>]) -> Vec<Self> {
+    /// SECURITY: a route with `override_ttl` stores what the origin forbids to store, so a path is left out in any
+    /// spelling. Routes that clients choose by a query or a field leave nothing out.
+    fn of(listed: &[Arc<CompiledRoute>]) -> Self {
         let leaves_out = |route: &&Arc<CompiledRoute>| {
             route.share == Share::None && !route.paths.is_empty() && !route.is_chosen_by_clients()
         };
-        let of_one = |route: &Arc<CompiledRoute>| {
-            let earlier = listed.iter().take(route.place).filter(leaves_out);
-            let unstored: Vec<WatchedRoute> = earlier.map(WatchedRoute::new).collect();
-            (!unstored.is_empty()).then(|| Self {
-                place: route.place,
-                unstored,
-                without_pages: Arc::new(route.without_pages()),
-            })
-        };
-        listed.iter().filter(|route| route.override_ttl.is_some()).filter_map(of_one).collect()
+        let unstored: Vec<_> = listed.iter().filter(leaves_out).map(WatchedRoute::new).collect();
+        let first = unstored.first().map_or(usize::MAX, |first| first.route.place);
+        let behind = listed.iter().filter(|route| route.place > first);
+        let overriding = behind.filter(|route| route.override_ttl.is_some());
+        let without_pages = overriding.map(|route| Arc::new(route.without_pages())).collect();
+        Self { unstored, without_pages }
     }
 
-    /// Whether the origin may read the path of a request as one that is left out. An odd path is not looked at: its
-    /// page is never stored.
-    fn may_have(&self, request: &RouteInput<'_>) -> bool {
+    /// The route in place of this one for a request, if the origin may read its path as one that is left out.
+    fn in_place_of(
+        &self,
+        route: &CompiledRoute,
+        request: &RouteInput<'_>,
+    ) -> Option<&Arc<CompiledRoute>> {
+        let found = self.without_pages.binary_search_by_key(&route.place, |other| other.place);
+        let without_pages = &self.without_pages[found.ok()?];
+        self.may_have(route.place, request).then_some(without_pages)
+    }
+
+    /// Whether the origin may read the path of a request as one that is left out of the route at `place`. An odd path is
+    /// not looked at: its page is never stored.
+    fn may_have(&self, place: usize, request: &RouteInput<'_>) -> bool {
+        let mut before = self.unstored.iter().take_while(|watched| watched.route.place < place);
         if path::has_encoding_left(request.path) {
-            return self.unstored.iter().any(|watched| watched.fits_any_path(request));
+            return before.any(|watched| watched.fits_any_path(request));
         }
         let lax = path::as_read_laxly(request.path);
-        request
-            .meanings()
-            .any(|request| self.unstored.iter().any(|watched| watched.fits_laxly(&request, &lax)))
+        before.any(|watched| request.meanings().any(|meant| watched.fits_laxly(&meant, &lax)))
     }
 }
 
@@ -191,8 +194,8 @@ impl LeftOut {
 #[derive(Clone, Debug)]
 pub struct Routes {
     listed: Vec<Arc<CompiledRoute>>,
-    /// What is left out of routes with `override_ttl`, in order.
-    left_out: Vec<LeftOut>,
+    /// What is left out of routes with `override_ttl`.
+    left_out: LeftOut,
     /// The routes with `allow_from`.
     guarded: Vec<WatchedRoute>,
     /// The routes with `require`; empty if none requires a login.
@@ -408,11 +411,7 @@ impl Routes {
         let Some((route, item)) = found else {
             return (&self.rest, None);
         };
-        let left_out = self.left_out.iter().find(|left_out| left_out.place == route.place);
-        match left_out.filter(|left_out| left_out.may_have(request)) {
-            Some(left_out) => (&left_out.without_pages, item),
-            None => (route, item),
-        }
+        (self.left_out.in_place_of(route, request).unwrap_or(route), item)
     }
 
     /// The request fields by which the route of a request was chosen: those in the conditions of routes that match, or
@@ -811,9 +810,12 @@ mod tests {
         let routes = compiled(vec![
             at("/account/help"),
             none("/Account/**"),
+            Route { override_ttl: ttl, ..at("/open/**") },
             none("/login"),
+            none("/Open/late"),
             Route { query: QueryCondition::Any, ..none("/list") },
             Route { override_ttl: ttl, ..at("/**") },
+            none("/late"),
         ]);
         for (target, name, is_stored) in [
             ("/", "/**", true),
@@ -822,6 +824,9 @@ mod tests {
             ("/list", "/**", true),
             ("/LIST", "/**", true),
             ("/account/help", "/account/help", true),
+            ("/open/late", "/open/**", true),
+            ("/OPEN/late", "/**", false),
+            ("/late", "/**", true),
             ("/Account/x", "/Account/**", false),
             ("/login", "/login", false),
             ("/account/x", "/**", false),
@@ -841,7 +846,7 @@ mod tests {
                 let found = routes.find(&asked).0;
                 assert_eq!(&*found.name, name, "{method} {target}");
                 assert_eq!(found.share != Share::None, is_stored, "{method} {target}");
-                assert_eq!(found.override_ttl, ttl.filter(|_| is_stored && name == "/**"));
+                assert_eq!(found.override_ttl, ttl.filter(|_| is_stored && name.ends_with("/**")));
             }
         }
         let found = routes.find(&request("/list", "utm=1")).0;
