@@ -287,6 +287,20 @@ fn what_redis_has_lost_of_a_certificate_is_shared_again() {
     assert_eq!(two.metric("anteroom_certificates_issued_total"), 0.0);
 }
 
+#[test]
+fn an_authority_that_takes_its_time_is_asked_once() {
+    let (pebble, origin) = (Pebble::start(), hello());
+    // It finds this listener, which does not answer, and waits for longer than the proxy between two looks at the order.
+    let _silent = TcpListener::bind(pebble.http).unwrap();
+    let [http, https] =
+        [free_port(), free_port()].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+    let more = "acme.challenge = \"http-01\"";
+    let proxy = Proxy::embedded(&origin, &pebble.settings_at(http, https, &[SITE], more));
+    wait_within(PATIENCE, "it gives up", || told(&proxy, SITE)["failures"] == 1);
+    let said = proxy.complaints();
+    assert_eq!(said.matches("the authority was asked to check the name").count(), 1, "{said}");
+}
+
 /// The path that an authority asks for, which finds this listener in place of the proxy.
 fn asked_path(listener: &TcpListener) -> String {
     listener.set_nonblocking(true).unwrap();

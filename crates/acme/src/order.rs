@@ -25,6 +25,8 @@ use crate::time::now;
 pub(crate) enum Progress {
     /// The next step, after so many seconds.
     After(i64),
+    /// The authority was asked to check the name. The next step, after so many seconds.
+    Asked(i64),
     /// The certificate was issued: its chain, in PEM.
     Issued(String),
 }
@@ -71,11 +73,11 @@ impl<S: CertificateStore + LeaseStore> OrderContext<'_, S> {
         url: &str,
     ) -> Result<Progress, StepFailure> {
         let mut order = self.account.order(url.to_owned()).await?;
-        let poll = || Progress::After(poll_after(record.began, now()));
+        let rest = poll_after(record.began, now());
         match order.state().status {
             OrderStatus::Pending => {
-                self.prove(&mut order).await?;
-                Ok(poll())
+                let is_asked = self.prove(&mut order, record.is_checked(now())).await?;
+                Ok(if is_asked { Progress::Asked(rest) } else { Progress::After(rest) })
             }
             OrderStatus::Ready => {
                 let request = signing_request(&record.key, &self.wanted.name);
@@ -88,20 +90,22 @@ impl<S: CertificateStore + LeaseStore> OrderContext<'_, S> {
                 may_crash("acme-requested");
                 Ok(Progress::After(0))
             }
-            OrderStatus::Processing => Ok(poll()),
+            OrderStatus::Processing => Ok(Progress::After(rest)),
             OrderStatus::Valid => match order.certificate().await? {
                 Some(chain) => {
                     self.clear(&mut order).await;
                     Ok(Progress::Issued(chain))
                 }
-                None => Ok(poll()),
+                None => Ok(Progress::After(rest)),
             },
             OrderStatus::Invalid => Err(self.reason(&mut order).await),
         }
     }
 
-    /// Publishes the answers, and tells the authority to look at those that it has not looked at yet.
-    async fn prove(&self, order: &mut Order) -> Result<(), StepFailure> {
+    /// Publishes the answers, and asks the authority to look at those that it was not asked to look at yet. `is_checked`:
+    /// it was asked; a challenge may be pending until the check is over. Returns whether it was asked now.
+    async fn prove(&self, order: &mut Order, is_checked: bool) -> Result<bool, StepFailure> {
+        let mut is_asked = false;
         let wanted = challenge_type(self.wanted.challenge);
         let mut authorizations = order.authorizations();
         while let Some(found) = authorizations.next().await {
@@ -114,17 +118,18 @@ impl<S: CertificateStore + LeaseStore> OrderContext<'_, S> {
                 let text = format!("the authority offers no {kind} for {}", self.wanted.name);
                 return Err(StepFailure::new(FailureKind::Refused, &text));
             };
-            let is_told = challenge.status != ChallengeStatus::Pending;
+            let is_told = is_checked || challenge.status != ChallengeStatus::Pending;
             self.publish(&challenge, is_told).await?;
             may_crash("acme-answered");
             if !is_told {
                 challenge.set_ready().await?;
+                is_asked = true;
                 may_crash("acme-told");
                 let (name, kind) = (&self.wanted.name, self.wanted.challenge.as_str());
                 tracing::info!(name, challenge = kind, "the authority was asked to check the name");
             }
         }
-        Ok(())
+        Ok(is_asked)
     }
 
     /// Makes the answer known to whatever the authority may reach. `is_told`: it has been asked to look.

@@ -8,6 +8,9 @@ use crate::schedule::{ASK_MAX, WAIT_MAX};
 
 /// How long an order may take, in seconds. An authority forgets one after days; a stuck one is given up before.
 const ORDER_MAX: i64 = 2 * 3_600;
+/// How long an authority may check a name, in seconds, before it is asked again, because it may have forgotten. Some look
+/// once more whenever they are asked, and count each look that fails.
+const CHECK_MAX: i64 = 600;
 
 /// The state of a name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -62,6 +65,8 @@ pub(crate) struct OrderRecord {
     pub(crate) url: Option<String>,
     /// The Unix time at which it was begun.
     pub(crate) began: i64,
+    /// The Unix time at which the authority was asked to check the name.
+    pub(crate) asked_at: Option<i64>,
 }
 
 impl fmt::Debug for OrderRecord {
@@ -78,6 +83,11 @@ impl OrderRecord {
     /// Whether it takes too long at `now`, in Unix time.
     pub(crate) fn is_stuck(&self, now: i64) -> bool {
         now - self.began > ORDER_MAX
+    }
+
+    /// Whether the authority was asked to check the name, and may be at it at `now`, in Unix time.
+    pub(crate) fn is_checked(&self, now: i64) -> bool {
+        self.asked_at.is_some_and(|asked| (0..CHECK_MAX).contains(&now.saturating_sub(asked)))
     }
 }
 
@@ -149,6 +159,15 @@ mod tests {
         let resumed = state.resumed("a", 100);
         assert_eq!(resumed.next_try, 100 + WAIT_MAX);
         assert_eq!(resumed.renewal.unwrap().ask_again, 100 + ASK_MAX);
+    }
+
+    #[test]
+    fn an_authority_has_minutes_to_check_a_name() {
+        let asked = OrderRecord { asked_at: Some(1_000), ..OrderRecord::default() };
+        for (now, expected) in [(999, false), (1_000, true), (1_599, true), (1_600, false)] {
+            assert_eq!(asked.is_checked(now), expected, "{now}");
+        }
+        assert!(!OrderRecord::default().is_checked(0));
     }
 
     #[test]

@@ -21,7 +21,8 @@ impl<S: CertificateStore + LeaseStore> Certifier<S> {
         let key = new_key().map_err(|error| StepFailure::here(&error))?;
         tracing::info!(name = record.wanted.name, "a certificate is ordered");
         let directory = self.settings.directory.clone();
-        record.state.order = Some(OrderRecord { directory, key, url: None, began: now() });
+        record.state.order =
+            Some(OrderRecord { directory, key, began: now(), ..OrderRecord::default() });
         // The rest after the last certificate, which may be lost since.
         record.state.next_try = 0;
         record.rests_until = 0;
@@ -67,6 +68,11 @@ impl<S: CertificateStore + LeaseStore> Certifier<S> {
                 record.rests_until = now() + rest;
                 self.put(place, record);
                 Ok(())
+            }
+            Progress::Asked(rest) => {
+                record.rests_until = now() + rest;
+                record.state.order = Some(OrderRecord { asked_at: Some(now()), ..order });
+                self.save(place, record).await
             }
             Progress::Issued(chain) => {
                 let pem = format!("{}\n{}", chain.trim_end(), order.key);
