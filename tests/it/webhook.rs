@@ -651,7 +651,9 @@ fn a_webhook_by_https_is_not_put_into_force_where_no_authority_is_trusted() {
     let proxy = Proxy::behind_with(line, &origin, &settings_for("http://127.0.0.1:9/", ""));
     proxy.edit(|text| text.replace("webhook:http:", "webhook:https:"));
     assert!(!proxy.reload());
-    assert!(proxy.complaints().contains("cannot set up TLS to the webhook"));
+    let said = proxy.complaints();
+    assert!(said.contains("cannot set up TLS to the webhook"), "{said}");
+    assert!(said.contains("trusts no certificate authority; install ca-certificates"), "{said}");
 }
 
 #[test]

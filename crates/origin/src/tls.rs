@@ -37,7 +37,9 @@ pub enum OriginTlsError {
         why: String,
     },
     /// The system trusts no authority.
-    #[error("the system trusts no certificate authority; name one in [origin] tls.ca")]
+    #[error(
+        "the system trusts no certificate authority; install ca-certificates, or name one in [origin] tls.ca or [acme] ca"
+    )]
     NoRoots,
     /// The name is invalid in a certificate.
     #[error("{0:?} is not a valid certificate name")]
