@@ -41,6 +41,9 @@ fn judged(offer: Result<AuthorityOffer, String>, profile: Option<&str>) -> (Conn
     if let Some(profile) = profile
         && !offer.profiles.iter().any(|known| known == profile)
     {
+        if offer.profiles.is_empty() {
+            return failed("it has no profiles; leave out [acme] profile");
+        }
         let known = offer.profiles.join(", ");
         return failed(format!("it has no profile {profile:?}; it has: {known}"));
     }
@@ -72,6 +75,9 @@ mod tests {
         assert_eq!(result(&offer, None), ConnectResult::Fine);
         assert_eq!(result(&offer, Some("short")), ConnectResult::Fine);
         assert_eq!(result(&offer, Some("long")), ConnectResult::Failed);
+        let (result_without, text) = judged(Ok(AuthorityOffer::default()), Some("long"));
+        assert_eq!(result_without, ConnectResult::Failed);
+        assert!(text.starts_with("it has no profiles"), "{text}");
         let closed = AuthorityOffer { needs_external_account: true, ..offer };
         assert_eq!(result(&closed, None), ConnectResult::Failed);
         assert_eq!(judged(Err("why".to_owned()), None).0, ConnectResult::Failed);
