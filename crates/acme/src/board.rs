@@ -67,10 +67,17 @@ pub struct CertificateBoard {
 }
 
 impl CertificateBoard {
-    /// All names, as they are now.
+    /// All names, as they are now. A certificate that an operator wants renewed counts as ordered.
     #[must_use]
     pub fn statuses(&self) -> Vec<NameStatus> {
-        self.statuses.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let mut statuses = self.statuses.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let wishes = self.open_wishes();
+        for one in &mut statuses {
+            if one.state == CertificateState::InUse && wishes.contains_key(&one.name) {
+                one.state = CertificateState::Renewing;
+            }
+        }
+        statuses
     }
 
     pub(crate) fn put_statuses(&self, statuses: Vec<NameStatus>) {
@@ -177,5 +184,39 @@ impl CertificateBoard {
 
     pub(crate) fn count_failed(&self) {
         self.failed.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_that_is_wanted_counts_as_ordered() {
+        let status = |name: &str, state| NameStatus {
+            name: name.to_owned(),
+            state,
+            challenge: "http-01".to_owned(),
+            issuer: None,
+            not_after: None,
+            renew_at: None,
+            next_try: None,
+            failures: 0,
+            last_error: None,
+            failed_at: None,
+        };
+        let board = CertificateBoard::default();
+        let first =
+            [CertificateState::InUse, CertificateState::InUse, CertificateState::SelfSigned];
+        let names = ["a.net", "b.net", "c.net"];
+        board.put_statuses(
+            names.into_iter().zip(first).map(|(name, state)| status(name, state)).collect(),
+        );
+        board.wish_renewals(vec!["b.net".to_owned(), "c.net".to_owned()]).unwrap();
+        let states: Vec<_> = board.statuses().into_iter().map(|one| one.state).collect();
+        let [in_use, _, self_signed] = first;
+        assert_eq!(states, [in_use, CertificateState::Renewing, self_signed]);
+        board.end_wish("b.net");
+        assert_eq!(board.statuses()[1].state, CertificateState::InUse);
     }
 }
