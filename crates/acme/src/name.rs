@@ -42,7 +42,7 @@ impl NameRecord {
     /// The Unix time from which on the certificate in use counts as valid where proxies share it: of two, the later one
     /// counts.
     pub(crate) fn counts_from(&self) -> Option<i64> {
-        self.issued().map(|held| self.counts_from.unwrap_or(*held.valid.start()))
+        self.issued().map(|held| self.counts_from.unwrap_or_else(|| *held.valid.start()))
     }
 
     /// Lets the certificate in use count as later than one that it replaces. Authorities date certificates back, some by
