@@ -239,6 +239,10 @@ impl Process {
             ready = stand_ready(running, warming, &mut predecessor) => ready,
             () = told_to_end(&mut self.signals) => Err(TakeOverError::Refused(TOLD_TO_END.to_owned())),
         };
+        let ready = match ready {
+            Ok(()) => refuse_after_signal(&mut self.signals).await,
+            failed => failed,
+        };
         if let Err(error) = ready {
             predecessor.give_up(error.to_string()).await;
             return Err(error.into());
@@ -504,6 +508,17 @@ async fn drains_late(old_drains: &mut Option<JoinHandle<bool>>) {
 /// Returns when a signal tells the process to end. Its configuration was read a moment ago, so a reload changes nothing.
 async fn told_to_end(signals: &mut Signals) {
     while signals.next().await == Signal::Reload {}
+}
+
+/// Refuses where a signal came while this thread was busy: the old process serves on.
+async fn refuse_after_signal(signals: &mut Signals) -> Result<(), TakeOverError> {
+    // The runtime looks for signals before it goes on here.
+    tokio::task::yield_now().await;
+    tokio::select! {
+        biased;
+        () = told_to_end(signals) => Err(TakeOverError::Refused(TOLD_TO_END.to_owned())),
+        () = std::future::ready(()) => Ok(()),
+    }
 }
 
 /// Starts what watches the store and the certificates.
