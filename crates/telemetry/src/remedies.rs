@@ -553,7 +553,10 @@ pub const fn page_of(reason: Reason) -> (&'static str, &'static str) {
             "a field names the sender, such as `X-Api-Key` or `X-Auth-Request-User`",
             "`[cache] identity_headers` without that field, if it says nothing of the visitor; `key_headers` with it",
         ),
-        Reason::ClientCertificate => ("the client showed a certificate", "the same"),
+        Reason::ClientCertificate => (
+            "the client showed a certificate",
+            "`share = \"everyone\"` if the page holds nothing personal; otherwise nothing",
+        ),
         Reason::BoundConnection => ("NTLM or Negotiate has logged the connection in", "nothing"),
         Reason::Method => ("the method is neither GET nor HEAD", "nothing"),
         Reason::RequestBody => ("a GET with a body", "nothing"),
@@ -770,6 +773,27 @@ mod tests {
                 assert!(known[section..].contains(&format!("{key} =")), "{reason:?}: {remedy:?}");
             }
         }
+    }
+
+    #[test]
+    fn the_same_helps_only_where_the_row_above_has_the_same_remedies() {
+        let page = include_str!("../../../docs/reference/reasons.md");
+        let word = |line: &str| Some(line.strip_prefix("| `")?.split_once('`')?.0.to_owned());
+        let words: Vec<String> = page.lines().filter_map(word).collect();
+        let rows = words.iter().filter_map(|word| {
+            Reason::ALL.into_iter().find(|reason| reason.as_str() == word.as_str())
+        });
+        let rows: Vec<Reason> = rows.collect();
+        let keys = |reason: Reason| -> Vec<&str> {
+            text_of(reason).remedies.iter().map(|remedy| remedy.key).collect()
+        };
+        assert!(rows.len() > 1, "{rows:?}");
+        for pair in rows.windows(2) {
+            if page_of(pair[1]).1 == "the same" {
+                assert_eq!(keys(pair[1]), keys(pair[0]), "{:?} after {:?}", pair[1], pair[0]);
+            }
+        }
+        assert!(page_of(Reason::ClientCertificate).1.contains("`share = \"everyone\"`"));
     }
 
     /// The rows of the page of reasons; the order and the sections are the page's.
