@@ -184,15 +184,17 @@ pub(crate) fn origin_url(text: &str) -> Result<OriginUrl, String> {
 
 /// What was probably meant by a URL in the notation of another proxy.
 fn meant_origin_url(text: &str) -> Option<String> {
-    if let Some((_, path)) = text.split_once("unix:").filter(|(_, path)| is_rooted(path)) {
-        let path = path.split(':').next().filter(|path| is_path(path) && !path.contains('"'))?;
-        return Some(format!("\"unix:{path}\""));
-    }
-    let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
-    if ["fastcgi", "uwsgi", "scgi", "ajp"].contains(&scheme) {
+    let (before, rest) = text.split_once("://").unwrap_or(("", text));
+    // Apache writes the socket before the scheme: unix:/run/php.sock|fcgi://localhost.
+    let scheme = before.rsplit('|').next().unwrap_or(before);
+    if ["fastcgi", "fcgi", "uwsgi", "scgi", "ajp"].contains(&scheme) {
         return Some(format!(
             "an app that speaks HTTP: for {scheme} put a web server in between, as in docs/guides/apps.md#php"
         ));
+    }
+    if let Some((_, path)) = text.split_once("unix:").filter(|(_, path)| is_rooted(path)) {
+        let path = path.split(':').next().filter(|path| is_path(path) && !path.contains('"'))?;
+        return Some(format!("\"unix:{path}\""));
     }
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     let (host, port) = authority.rsplit_once(':').unwrap_or(("", authority));
@@ -448,5 +450,26 @@ mod tests {
         ] {
             assert!(origin_url(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn an_app_that_speaks_no_http_needs_a_web_server_in_between() {
+        for (text, scheme) in [
+            ("fastcgi://127.0.0.1:9000", "fastcgi"),
+            ("FastCGI://127.0.0.1:9000/srv/app", "fastcgi"),
+            ("fastcgi://unix:/run/php/php-fpm.sock", "fastcgi"),
+            ("proxy:unix:/run/php/php-fpm.sock|fcgi://localhost/", "fcgi"),
+            ("uwsgi://app:3031", "uwsgi"),
+            ("uwsgi://unix:/run/uwsgi.sock:", "uwsgi"),
+            ("scgi://app:4000", "scgi"),
+            ("ajp://tomcat:8009", "ajp"),
+        ] {
+            let told = origin_url(text).unwrap_err();
+            let expected =
+                format!("an app that speaks HTTP: for {scheme} put a web server in between");
+            assert!(told.starts_with(&expected), "{text}: {told}");
+        }
+        let told = origin_url("http://unix:/run/app.sock:/").unwrap_err();
+        assert_eq!(told, "\"unix:/run/app.sock\"");
     }
 }
