@@ -54,6 +54,7 @@ impl<'a> ConfigCheck<'a> {
         self.client();
         self.session();
         self.own_sessions();
+        self.unknown_visitors();
         self.cache();
         self.visitor_cookie();
         self.databases();

@@ -7,7 +7,7 @@ use anteroom_policy::route::{Esi, Fill, Route, RowId, Segment, Share};
 
 use super::ConfigCheck;
 use super::route::word;
-use crate::plan::Plan;
+use crate::plan::{ClientCerts, Plan, StoreUrl};
 use crate::suggest::nearest;
 
 impl ConfigCheck<'_> {
@@ -141,6 +141,31 @@ impl ConfigCheck<'_> {
         }
     }
 
+    /// Warns of the first route that is for known visitors, where none is ever known. In Redis the app may maintain
+    /// the sessions itself.
+    pub(super) fn unknown_visitors(&mut self) {
+        let plan = self.plan;
+        let session = &plan.session;
+        let has_app = session.app.is_some() || session.mint;
+        let has_rule = session.verify.path.is_some() || session.login.matching.is_some();
+        let is_embedded = matches!(plan.store.url, StoreUrl::Embedded(_));
+        let mut listen = plan.listen.iter();
+        let has_certificates = listen.any(|one| one.tls.client_certs != ClientCerts::Off);
+        if has_app || has_rule || has_certificates || !is_embedded {
+            return;
+        }
+        let needs = |(index, route): (usize, &Route)| {
+            let (key, word) = for_known_visitors(route)?;
+            Some((format!("route[{index}].{key}"), word))
+        };
+        let Some((setting, word)) = plan.routes.iter().enumerate().find_map(needs) else { return };
+        let text = format!(
+            "\"{word}\" is for visitors that are known, and here none ever is: name the app's cookie in [session] \
+             cookie, and set [session.verify] or [session.login]; or set [session] app, or mint = true"
+        );
+        self.warning(&setting, text);
+    }
+
     /// Sharing by visitor needs a session, which the route's origin knows. `None`: the route of requests
     /// that no other matches.
     fn session_for(&mut self, setting: &str, share: &str, route: Option<&Route>) {
@@ -151,6 +176,20 @@ impl ConfigCheck<'_> {
             let text = format!("\"{share}\" needs an origin with sessions = true");
             self.problem(setting, text);
         }
+    }
+}
+
+/// The key by which a route needs visitors that are known, and its value. A segment by cookie or language alone
+/// divides visitors without a login, too.
+fn for_known_visitors(route: &Route) -> Option<(&'static str, &'static str)> {
+    let Segment { attributes, language, cookies, .. } = &route.segment;
+    let divides_all = attributes.is_empty() && (language.is_some() || !cookies.is_empty());
+    match route.share {
+        _ if route.deny => None,
+        Share::User => Some(("share", word(Share::User))),
+        Share::Segment if !divides_all => Some(("share", word(Share::Segment))),
+        _ if route.requires_login == Some(true) => Some(("require", "login")),
+        Share::None | Share::Anonymous | Share::Everyone | Share::Segment => None,
     }
 }
 

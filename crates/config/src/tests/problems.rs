@@ -926,6 +926,54 @@ fn a_token_without_anything_to_remember_is_warned_of() {
 }
 
 #[test]
+fn a_route_for_known_visitors_is_warned_of_where_none_is_known() {
+    let told =
+        |text: &str| warnings(&format!("{ORIGIN}hosts = \"example.com\"\n{text}\n")).join("\n");
+    let route = |settings: &str| format!("[[route]]\nmatch.path = \"/a/**\"\n{settings}");
+    for (settings, start) in [
+        ("share = \"user\"", "[[route]] share: \"user\" is for visitors that are known"),
+        ("share = \"segment\"", "[[route]] share: \"segment\" is for visitors that are known"),
+        (
+            "share = \"segment\"\nsegment = [\"attribute:group\", \"language\"]",
+            "[[route]] share: \"segment\" is for visitors that are known",
+        ),
+        (
+            "share = \"none\"\nrequire = \"login\"",
+            "[[route]] require: \"login\" is for visitors that are known",
+        ),
+    ] {
+        let alone = told(&route(settings));
+        assert!(alone.contains(start) && alone.lines().count() == 1, "{settings}: {alone}");
+        // A cookie alone does not say whose session it is.
+        let named = told(&format!("[session]\ncookie = \"sid\"\n{}", route(settings)));
+        assert!(named.contains(start), "{settings}: {named}");
+        for known in [
+            "[session]\nmint = true",
+            "[session]\napp = \"mediawiki\"",
+            "[session.verify]\npath = \"/me\"\nuser = { json = \"/name\" }\nnobody = { status = [401] }",
+            "[session.login]\nmatch = { path = \"/login\" }\nsuccess = { set_cookie = \"login\" }\n\
+             user = { form = \"name\" }",
+            "[store]\nurl = \"redis://127.0.0.1\"",
+        ] {
+            let text = told(&format!("{known}\n{}", route(settings)));
+            assert!(!text.contains("visitors that are known"), "{known}: {text}");
+        }
+    }
+    for fine in [
+        "share = \"segment\"\nsegment = [\"language\"]",
+        "share = \"segment\"\nsegment = [\"cookie:currency\"]",
+        "share = \"everyone\"",
+        "require = \"none\"",
+    ] {
+        let text = told(&route(fine));
+        assert!(!text.contains("visitors that are known"), "{fine}: {text}");
+    }
+    let both =
+        format!("{}\n[[route]]\nmatch.path = \"/b\"\nshare = \"user\"", route("share = \"user\""));
+    assert_eq!(told(&both).matches("visitors that are known").count(), 1, "one line is enough");
+}
+
+#[test]
 fn contradictions_are_told() {
     for &(text, expected) in CONTRADICTIONS {
         let mut sources = file(text);
