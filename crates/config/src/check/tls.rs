@@ -11,6 +11,7 @@ use super::ConfigCheck;
 use crate::certificate;
 use crate::certificate::{Certificate, CertificateTable};
 use crate::plan::{ClientCerts, Listen, TlsConfig};
+use crate::text::HTTPS;
 
 /// The least length of a ticket secret, in bytes. A ticket is a means to try secrets without asking the proxy.
 const TICKET_SECRET_MIN: usize = 32;
@@ -40,6 +41,19 @@ impl ConfigCheck<'_> {
         if listen.redirect.is_some() && listen.is_secured() {
             self.problem(setting, "needs a listener without tls: this one serves https");
         }
+        // Another port than the usual one says where https is served.
+        if listen.redirect == Some(HTTPS) && listen.balancers.is_empty() && self.lacks_https() {
+            let text = "leads to port 443, and no [[listen]] has tls: write one, such as { address = \":443\", tls = \
+                        \"auto\" }; or, where a proxy in front serves https, name it in [client] trusted_proxies: \
+                        otherwise its requests are redirected again and again";
+            self.warning(setting, text);
+        }
+    }
+
+    /// Whether https is served by no listener, and by no proxy in front that is named.
+    fn lacks_https(&self) -> bool {
+        let has_proxies = !self.plan.client.trusted_proxies.is_empty();
+        !has_proxies && !self.plan.listen.iter().any(Listen::is_secured)
     }
 
     fn without_certificate(&mut self, at: &impl Fn(&str) -> String, tls: &TlsConfig) {

@@ -974,6 +974,33 @@ fn a_route_for_known_visitors_is_warned_of_where_none_is_known() {
 }
 
 #[test]
+fn a_redirect_to_https_that_nothing_serves_is_warned_of() {
+    let told = |text: &str| {
+        let text = format!("origin = {{ url = \"app\", hosts = [\"shop.example\"] }}\n{text}\n");
+        warnings(&text).join("\n")
+    };
+    let plain = "[[listen]]\naddress = \":80\"\nredirect = \"https\"\n";
+    let expected =
+        "proxy.toml:4: [[listen]] redirect: leads to port 443, and no [[listen]] has tls";
+    assert!(told(plain).starts_with(expected), "{}", told(plain));
+    for more in [
+        "[[listen]]\naddress = \":443\"\ntls = \"auto\"",
+        "[client]\ntrusted_proxies = \"10.0.0.1\"",
+    ] {
+        let text = told(&format!("{plain}{more}"));
+        assert!(!text.contains("leads to port 443"), "{more}: {text}");
+    }
+    for other in [
+        "redirect = \"https:8443\"",
+        "redirect = \"off\"",
+        "proxy_protocol.from = \"10.0.0.1\"\nredirect = \"https\"",
+    ] {
+        let text = told(&format!("[[listen]]\naddress = \":80\"\n{other}\n"));
+        assert!(!text.contains("leads to port 443"), "{other}: {text}");
+    }
+}
+
+#[test]
 fn contradictions_are_told() {
     for &(text, expected) in CONTRADICTIONS {
         let mut sources = file(text);

@@ -17,7 +17,7 @@ use crate::plan::{Address, OriginUrl, TracesEndpoint, WebhookUrl};
 const PATH_MAX: usize = 4_096;
 
 /// The port of https.
-const HTTPS: u16 = 443;
+pub(crate) const HTTPS: u16 = 443;
 
 /// An address and port to listen on.
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {

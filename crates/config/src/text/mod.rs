@@ -11,9 +11,10 @@ mod path;
 
 pub(super) use acme::{acme_directory, acme_email, acme_profile};
 pub(super) use address::{
-    address, config_pattern, file, file_pattern, host, host_pattern, https, is_near, is_path,
-    listen_address, mode, network, origin_host, origin_url, peers, server_name, show_https,
-    show_origin_url, show_traces_endpoint, show_webhook_url, traces_endpoint, webhook_url,
+    HTTPS, address, config_pattern, file, file_pattern, host, host_pattern, https, is_near,
+    is_path, listen_address, mode, network, origin_host, origin_url, peers, server_name,
+    show_https, show_origin_url, show_traces_endpoint, show_webhook_url, traces_endpoint,
+    webhook_url,
 };
 pub(super) use audit::audit_rate;
 pub(super) use field::{identity_header, key_header, receiver_header, send_header};
