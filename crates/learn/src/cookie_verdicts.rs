@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::causes::CookieSet;
 use crate::cookies::LearnedCookie;
 use crate::judgement::CookieEffect;
-use crate::report::{LearnedCookieReport, ReportContext};
+use crate::report::{LearnedCookieReport, ReportContext, pages_are};
 use crate::sample::FieldNames;
 use crate::state::LearnedState;
 
@@ -164,13 +164,13 @@ fn verdict(
     };
     if differ > 0 {
         let paths = such_as(differ, &examples[0]);
-        let pages = format!("{differ} of {} pages differ by it: {paths}", same + differ);
+        let pages = format!("{}: {paths}", pages_differ(differ, same + differ));
         return match cookie.is_own() || context.of(&cookie.name).means_session {
             true => ("session", format!("nearly each visitor has a value of its own, and {pages}")),
             false => ("keyed", format!("few values for many visitors, and {pages}")),
         };
     }
-    let same_pages = format!("{same} pages are the same with different values of it");
+    let same_pages = format!("{} the same with different values of it", pages_are(same));
     if counts.is_suspect() {
         let paths = such_as(suspect, &examples[1]);
         return ("unclear", format!("{same_pages}, {suspect} may differ by it: {paths}"));
@@ -198,9 +198,24 @@ fn verdict(
     ("harmless", same_pages)
 }
 
+/// `1 of 3 pages differs by it`.
+fn pages_differ(differ: u64, all: u64) -> String {
+    let pages = if all == 1 { "page" } else { "pages" };
+    let verb = if differ == 1 { "differs" } else { "differ" };
+    format!("{differ} of {all} {pages} {verb} by it")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_page_is_said_in_the_singular() {
+        assert_eq!([pages_are(1), pages_are(0)], ["1 page is", "0 pages are"]);
+        assert_eq!(pages_differ(1, 1), "1 of 1 page differs by it");
+        assert_eq!(pages_differ(1, 3), "1 of 3 pages differs by it");
+        assert_eq!(pages_differ(17, 17), "17 of 17 pages differ by it");
+    }
 
     #[test]
     fn of_few_pages_the_one_that_a_cookie_would_explain_counts() {

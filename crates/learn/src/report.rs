@@ -7,6 +7,11 @@ use serde::{Deserialize, Serialize};
 /// From which part of them on (one in so many) pages depend on an ignored cookie.
 const MANY_PART: u64 = 5;
 
+/// `1 page is`, `3 pages are`.
+pub(crate) fn pages_are(count: u64) -> String {
+    if count == 1 { "1 page is".to_owned() } else { format!("{count} pages are") }
+}
+
 /// What was learned.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {

@@ -136,7 +136,8 @@ fn default_lifetime(learned: &LearnedState, context: &ReportContext) -> Option<P
     let is_worth = without > 0 && without * WITHOUT_LIFETIME_PART >= requests;
     (is_worth && !context.has_default_ttl).then(|| Proposal {
         reason: format!(
-            "{without} of {requests} requests are for pages to which the app gives no lifetime, and default_ttl is 0s"
+            "{without} of {requests} requests {} for pages to which the app gives no lifetime, and default_ttl is 0s",
+            if without == 1 { "is" } else { "are" }
         ),
         toml: "# [cache]\n# default_ttl = \"300s\"".to_owned(),
         route: None,

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 
 use anteroom_http::path::decoded;
 
+use crate::report::pages_are;
+
 /// From how many siblings on a segment of a path is taken for a name that may be any.
 const SIBLINGS_MIN: usize = 5;
 /// From how many points on a pattern is served: a page that several visitors saw alike has three, one that two saw has
@@ -323,7 +325,7 @@ impl Node {
         };
         if counts.is_served() && !is_root {
             let mut lines = self.lines(prefix, false, self.siblings_speak());
-            let reason = format!("{} pages are the same for all", counts.shared);
+            let reason = format!("{} the same for all", pages_are(counts.shared as u64));
             lines.push(serves(format!("{prefix}/**"), reason));
             return vec![lines];
         }

@@ -171,10 +171,14 @@ fn percent(part: u64, whole: u64) -> f64 {
 impl fmt::Display for CookieReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hits = percent(self.hits, self.requests);
+        let ending = |count: u64| if count == 1 { "" } else { "s" };
         writeln!(
             f,
-            "{} requests, {hits:.0} % of them answered from the cache; {} HTML pages from the app",
-            self.requests, self.pages
+            "{} request{}, {hits:.0} % of them answered from the cache; {} HTML page{} from the app",
+            self.requests,
+            ending(self.requests),
+            self.pages,
+            ending(self.pages)
         )?;
         let (came, set, blocked) = ("sent with", "set by", "bypasses");
         writeln!(f, "\n{:<32} {came:>9}  {set:>6}  {blocked:>10}  class", "cookie")?;
@@ -232,6 +236,18 @@ mod tests {
             others: CookieEventCounts::default(),
         };
         cookie_report(kinds, &counted)
+    }
+
+    #[test]
+    fn one_request_and_one_page_are_said_in_the_singular() {
+        let head = |requests: u64, pages: u64| {
+            let report = CookieReport { requests, pages, ..report(&[], 0) };
+            report.to_string().lines().next().unwrap_or_default().to_owned()
+        };
+        assert!(head(1, 1).starts_with("1 request, ") && head(1, 1).contains("; 1 HTML page from"));
+        assert!(
+            head(2, 0).starts_with("2 requests, ") && head(2, 0).contains("; 0 HTML pages from")
+        );
     }
 
     #[test]

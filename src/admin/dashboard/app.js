@@ -8,7 +8,7 @@ import cookies from './cookies.js';
 import crowd from './crowd.js';
 import differences from './differences.js';
 import { button, h, outcome, setText } from './dom.js';
-import { seconds } from './format.js';
+import { counted, seconds } from './format.js';
 import learn from './learn.js';
 import { Live } from './live.js';
 import { logInForm } from './login.js';
@@ -172,7 +172,7 @@ const modeNotice = (mode) => h('div', { class: 'notice' },
   h('span', { role: 'status' }, MODES[mode]), ' ', h('a', { href: '#/learn' }, 'What would have been hits'));
 
 const stoppedNotice = (stopped) => h('div', { class: 'notice bad' },
-  h('span', { role: 'status' }, `Visitors see different things in pages that were shared: ${stopped} patterns are not shared any more.`), ' ', h('a', { href: '#/differences' }, 'Where they differ'));
+  h('span', { role: 'status' }, `Visitors see different things in pages that were shared: ${counted(stopped, 'pattern')} ${stopped === 1 ? 'is' : 'are'} not shared any more.`), ' ', h('a', { href: '#/differences' }, 'Where they differ'));
 
 function bypassNotice(bypass) {
   if (!can('bypass')) return notice(bypassText(bypass));

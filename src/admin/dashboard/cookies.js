@@ -46,7 +46,7 @@ export default reading({
     });
     const show = ({ requests, hits, pages, cookies, others }) => {
       const share = requests > 0 ? hits / requests : null;
-      setText(totals, `${say.count(requests)} requests, ${say.percent(share)} of them answered from the cache; ${say.count(pages)} HTML pages from the app.`);
+      setText(totals, `${say.counted(requests, 'request')}, ${say.percent(share)} of them answered from the cache; ${say.counted(pages, 'HTML page')} from the app.`);
       table.update(others.requests > 0 ? [...cookies, others] : cookies);
     };
     return { elements: [totals, table.element], show };

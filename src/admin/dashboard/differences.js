@@ -111,12 +111,12 @@ function differencesTable() {
 }
 
 const place = ({ kind, at, stored }) =>
-  (kind === 'body' ? `the body at byte ${say.count(at)}, ${say.count(stored)} bytes of the stored page` : KINDS[kind] ?? kind);
+  (kind === 'body' ? `the body at byte ${say.count(at)}, ${say.counted(stored, 'byte')} of the stored page` : KINDS[kind] ?? kind);
 
 function detail({ path, places, causes, toml, leaks }) {
   const shown = places.slice(0, PLACES_SHOWN).map((one) => h('li', {}, place(one)));
   const more = places.length - shown.length;
-  if (more > 0) shown.push(h('li', {}, `and ${say.count(more)} more places`));
+  if (more > 0) shown.push(h('li', {}, `and ${say.counted(more, 'more place')}`));
   const parts = [
     facts([
       ['Last in', path],

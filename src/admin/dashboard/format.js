@@ -11,6 +11,9 @@ const isNumber = (value) => typeof value === 'number' && Number.isFinite(value);
 
 export const count = (value) => (isNumber(value) ? whole.format(value) : NONE);
 
+/** A number of things: `1 page`, `3 pages`. */
+export const counted = (value, one) => `${count(value)} ${one}${value === 1 ? '' : 's'}`;
+
 /** A rate: exact where it is small. */
 export const rate = (value) => {
   if (!isNumber(value)) return NONE;

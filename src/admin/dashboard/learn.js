@@ -82,9 +82,9 @@ function showFigures(figures, report) {
   const part = (some, all) => say.percent(all > 0 ? some / all : null);
   const total = (pick) => routes.reduce((sum, route) => sum + pick(route), 0);
   const known = requests - unknown;
-  figures.hits.set(part(hits, known), `${say.count(hits)} of ${say.count(known)} requests`);
-  figures.unknown.set(part(unknown, requests), `${say.count(unknown)} of ${say.count(requests)} requests`);
-  figures.alike.set(part(same, compared), `${say.count(same)} of ${say.count(compared)} pages${undecided > 0 ? `, ${say.count(undecided)} not decided` : ''}`);
+  figures.hits.set(part(hits, known), `${say.count(hits)} of ${say.counted(known, 'request')}`);
+  figures.unknown.set(part(unknown, requests), `${say.count(unknown)} of ${say.counted(requests, 'request')}`);
+  figures.alike.set(part(same, compared), `${say.count(same)} of ${say.counted(compared, 'page')}${undecided > 0 ? `, ${say.count(undecided)} not decided` : ''}`);
   figures.saved.set(say.seconds(total((route) => route.saved_seconds)), `and ${say.bytes(total((route) => route.saved_bytes))}`);
 }
 

@@ -77,7 +77,7 @@ function pageDetail({ verdict, finding, cookie, field, missing, route, visitors,
       ['Cookie', cookie],
       ['Field', field],
       ['What would tell', missing],
-      ['Compared', `${say.count(answers)} answers to ${say.count(visitors)} visitors`],
+      ['Compared', `${say.counted(answers, 'answer')} to ${say.counted(visitors, 'visitor')}`],
       ['Route', route],
     ]));
 }

@@ -221,7 +221,7 @@ function store({ store: it, bounds }, live) {
     ...[0.5, 0.99].filter(() => it.buckets).map((share) =>
       [`Time of a step, p${share * 100}`, say.seconds(quantile(share, buckets, bounds))]),
     ['Time-outs', `${say.count(it.timeouts)} (${say.count(recent)} in the last minute)`],
-    ['Breaker opened', `${say.count(it.breaker_openings)} times`],
+    ['Breaker opened', say.counted(it.breaker_openings, 'time')],
     ['Pages', say.bytes(it.pages_bytes)],
   ];
 }
@@ -229,7 +229,7 @@ function store({ store: it, bounds }, live) {
 function memory({ memory: it }) {
   return [
     ['In all', say.bytes(it.resident)],
-    ['Pages', `${say.bytes(it.pages)} (${say.count(it.page_count)} ${it.page_count === 1 ? 'page' : 'pages'})`],
+    ['Pages', `${say.bytes(it.pages)} (${say.counted(it.page_count, 'page')})`],
     ['Bodies in flight', say.bytes(it.in_flight)],
     ['All else', say.bytes(it.resident && Math.max(0, it.resident - it.pages - it.in_flight))],
   ];

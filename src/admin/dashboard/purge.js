@@ -102,7 +102,7 @@ function place(line) {
 }
 
 /** How many pages are meant, of those that are known. */
-const inMemory = (pages) => `${say.count(pages)} ${pages === 1 ? 'page' : 'pages'} in memory`;
+const inMemory = (pages) => `${say.counted(pages, 'page')} in memory`;
 
 /** Shows the order and what it would hit, to be confirmed. */
 function propose({ order, touches }, preview, plan) {
@@ -126,7 +126,7 @@ function propose({ order, touches }, preview, plan) {
 }
 
 function done({ pages, confirmed, note }) {
-  const told = [h('p', {}, `Purged. ${say.count(pages)} pages in the memory of this proxy were hit; pages that are only in the store are purged, too.`)];
+  const told = [h('p', {}, `Purged. ${say.counted(pages, 'page')} in the memory of this proxy ${pages === 1 ? 'was' : 'were'} hit; pages that are only in the store are purged, too.`)];
   const all = confirmed
     ? 'All proxies on the store have confirmed it.'
     : 'A proxy has not confirmed it. It is cut off from the store, and follows within a second.';

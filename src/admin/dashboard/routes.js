@@ -96,8 +96,8 @@ function recentCount(live, name, reason) {
   const total = ({ results }) => sum(results, Object.keys(results));
   const [came, all] = [counted, total].map((pick) => pick(pair.after) - pick(pair.before));
   if (all === 0) return 'In the last minute no request came to this route.';
-  if (came === 0) return `In the last minute none of ${say.count(all)} requests had the reason ${reason}: what was counted is older.`;
-  return `In the last minute ${say.count(came)} of ${say.count(all)} requests had the reason ${reason}.`;
+  if (came === 0) return `In the last minute none of ${say.counted(all, 'request')} had the reason ${reason}: what was counted is older.`;
+  return `In the last minute ${say.count(came)} of ${say.counted(all, 'request')} had the reason ${reason}.`;
 }
 
 function listed(reasons) {

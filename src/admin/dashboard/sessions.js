@@ -81,7 +81,7 @@ function wholeUser(user, told, reload) {
     button('Export all of this user', () => tellOf(told, async () => {
       const sessions = await pieces('/sessions/show', { user }, (piece) => piece.sessions);
       download(`sessions-of-${name}.json`, { user, sessions: sessions.flat() });
-      return `Exported ${say.count(sessions.flat().length)} sessions.`;
+      return `Exported ${say.counted(sessions.flat().length, 'session')}.`;
     })),
     button('Revoke all of this user …', async () => {
       const detail = h('p', {}, `All sessions of ${user} end. Carts are handed on as at a log-out.`);
@@ -89,7 +89,7 @@ function wholeUser(user, told, reload) {
       await tellOf(told, async () => {
         const counts = await pieces('/sessions/revoke', { user }, (piece) => piece.sessions);
         await reload();
-        return `Revoked ${say.count(counts.reduce((sum, some) => sum + some, 0))} sessions.`;
+        return `Revoked ${say.counted(counts.reduce((sum, some) => sum + some, 0), 'session')}.`;
       });
     }, { class: 'danger' }),
   ];

@@ -93,7 +93,8 @@ fn judged(certificate: &Certificate, now: i64) -> (ConnectResult, String) {
     let left = certificate.not_after - now;
     if left < RENEWAL_SECONDS {
         let days = left / DAY;
-        return warning(format!("{names}; expires in {days} days, on {until}; the key matches"));
+        let days = if days == 1 { "1 day".to_owned() } else { format!("{days} days") };
+        return warning(format!("{names}; expires in {days}, on {until}; the key matches"));
     }
     fine(format!("{names}; valid until {until}; the key matches"))
 }
@@ -148,6 +149,8 @@ mod tests {
             assert_eq!(result, wanted, "{detail}");
             assert!(detail.contains("2026-03-01"), "{detail}");
         }
+        let (_, detail) = judged(&read, read.not_after - DAY);
+        assert!(detail.contains("; expires in 1 day, on 2026-03-01"), "{detail}");
         let mut plan = Plan::new(OriginUrl::http("app", 3000));
         let hosts = ["shop.example", "www.shop.example:8443", "*.shop.example", "127.0.0.1"];
         plan.origin.hosts = hosts.iter().filter_map(|host| HostPattern::parse(host)).collect();

@@ -90,7 +90,8 @@ fn head(text: &mut String, report: &Report) -> std::fmt::Result {
     }
     writeln!(
         text,
-        "{requests} requests in {}; {hits} would have been hits: {hit_percent} %",
+        "{} in {}; {hits} would have been hits: {hit_percent} %",
+        counted(*requests as usize, "request"),
         lasted((report.at - report.since).max(0.0))
     )?;
     if *unknown > 0 {
@@ -108,7 +109,10 @@ fn head(text: &mut String, report: &Report) -> std::fmt::Result {
 /// A time, in its largest unit.
 fn lasted(seconds: f64) -> String {
     match seconds {
-        0.0..3_600.0 => format!("{:.0} minutes", seconds / 60.0),
+        0.0..3_600.0 => match format!("{:.0}", seconds / 60.0).as_str() {
+            "1" => "1 minute".to_owned(),
+            minutes => format!("{minutes} minutes"),
+        },
         _ => format!("{:.1} hours", seconds / 3_600.0),
     }
 }
@@ -232,4 +236,21 @@ fn proposals(text: &mut String, report: &Report) -> std::fmt::Result {
 /// A text of a visitor's request, without what controls a terminal.
 fn shown(text: &str) -> String {
     text.escape_debug().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_head_counts_in_the_singular_and_in_the_plural() {
+        assert_eq!(
+            [lasted(29.0), lasted(60.0), lasted(120.0)],
+            ["0 minutes", "1 minute", "2 minutes"]
+        );
+        assert_eq!(lasted(5_400.0), "1.5 hours");
+        let report = Report { requests: 1, at: 60.0, followed_percent: 100.0, ..Report::default() };
+        let text = described(&report);
+        assert!(text.starts_with("1 request in 1 minute; 0 would have been hits: 0 %\n"), "{text}");
+    }
 }

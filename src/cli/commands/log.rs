@@ -10,7 +10,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::socket;
 use crate::cli::args::LogArgs;
-use crate::cli::output::{failed, printable};
+use crate::cli::output::{counted, failed, printable};
 
 /// Prints requests until it has enough of them, a signal comes, or the proxy ends.
 pub(crate) fn log(args: LogArgs) -> Result<(), u8> {
@@ -55,7 +55,8 @@ impl Printer {
             match (self.form, &read) {
                 (Form::Json, _) => text += &String::from_utf8_lossy(line),
                 (_, LogLine::Lost { lost }) => {
-                    let _infallible = writeln!(text, "… {lost} requests were missed");
+                    let requests = counted(*lost as usize, "request");
+                    let _infallible = writeln!(text, "… missed: {requests}");
                 }
                 (Form::Short, LogLine::Request(request)) => text += &(head(request) + "\n"),
                 (Form::Block, LogLine::Request(request)) => text += &block(request),

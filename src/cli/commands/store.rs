@@ -12,7 +12,7 @@ use http::Method;
 
 use super::move_store::move_running;
 use crate::cli::args::{BackupArgs, LayoutWord, MigrateArgs, Place, RestoreArgs, StoreCommand};
-use crate::cli::output::{failed, note, say};
+use crate::cli::output::{self, failed, note, say};
 use crate::cli::progress::{SESSIONS, ShownProgress, pause};
 
 /// Runs a command about the store.
@@ -114,7 +114,13 @@ fn verify(path: &Path) -> Result<(), u8> {
 }
 
 fn held(sessions: u64, visitors: u64, others: u64) -> String {
-    format!("{sessions} sessions, {visitors} visitors without a login, {others} other records")
+    let counted = |number: u64, thing: &str| output::counted(number as usize, thing);
+    format!(
+        "{}, {} without a login, {}",
+        counted(sessions, "session"),
+        counted(visitors, "visitor"),
+        counted(others, "other record")
+    )
 }
 
 fn place(Place(url): Place, layout: Option<LayoutWord>, prefix: String) -> StorePlace {
@@ -199,5 +205,16 @@ fn advise(from: &StoreUrl, to: &StorePlace) {
             "and below [session], unless token_storage is there already: token_storage = \"{kept}\"; the \
              tokens came along in this form"
         ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_backup_holds_is_in_the_singular_where_it_is_one() {
+        assert_eq!(held(1, 1, 1), "1 session, 1 visitor without a login, 1 other record");
+        assert_eq!(held(0, 2, 3), "0 sessions, 2 visitors without a login, 3 other records");
     }
 }

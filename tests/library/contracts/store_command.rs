@@ -178,7 +178,7 @@ fn a_running_proxy_writes_its_backup() {
         wait_until("the session is in a backup", || {
             let output = backup(Path::new("site.backup"));
             assert_eq!(output.status.code(), Some(0), "{}", said(&output));
-            said(&output).contains("site.backup: 1 sessions")
+            said(&output).contains("site.backup: 1 session,")
         });
         assert!(file.exists());
         let refused = backup(Path::new("/dev/null/site.backup"));

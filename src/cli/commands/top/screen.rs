@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use anteroom::admin::{ListedBypass, ListedMiss};
 
 use super::rates::{Rates, RouteRates, Speed};
-use crate::cli::output::printable;
+use crate::cli::output::{counted, printable};
 
 /// The narrowest screen that has room for all columns.
 const WIDTH_MIN: usize = 60;
@@ -218,8 +218,10 @@ fn figures(rates: &Rates) -> Vec<String> {
             speed(&store.calls, *longest_ms)
         ),
         format!(
-            "             timeouts {}  failures {}  breaker {breaker} {} times",
-            store.timeouts, store.failures, store.breaker_openings
+            "             timeouts {}  failures {}  breaker {breaker} {}",
+            store.timeouts,
+            store.failures,
+            counted(store.breaker_openings as usize, "time")
         ),
         format!(
             "connections  {} open  {} tunnels  sent {}/s  by thread {threads}",
