@@ -5,7 +5,7 @@ crates/origin/src/servers: `automatic_limit/usual_times.rs`, `automatic_limit/ro
 `places.rs`. So the two can be read side by side; the comments with the reasons are there. A rule is changed in both.
 
 Left out: `overload = "watch"` and `"shed"`, a list that takes servers over, `max_connections`, and the places of
-log-ins. Times are seconds of a clock that only goes forward.
+logins. Times are seconds of a clock that only goes forward.
 """
 
 import collections

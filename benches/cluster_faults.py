@@ -7,14 +7,14 @@
 
 Three proxies stand before one small app. Visitors with logins send each request to another proxy: they read pages
 that show the user, change and read their carts, log in, log in again, and log out. After some seconds a part fails;
-the visitors go on until everything was as before for five seconds. Then each session, log-out and cart that was
+the visitors go on until everything was as before for five seconds. Then each session, logout and cart that was
 acknowledged is asked for at each proxy. A row shows:
 
 - `errors`: answers that are none of 200 and a promised 503, and connections that broke;
-- `503`: log-ins, log-outs and carts that were refused, as promised while their shard is away;
+- `503`: logins, logouts and carts that were refused, as promised while their shard is away;
 - `unknown`: pages for a visitor who was not recognised (forwarded, and shown as for a visitor without a login);
 - `wrong`: pages of another user;
-- `late`: pages for a session that was logged out 1.5 s before. A log-out that the store cannot take is answered, and
+- `late`: pages for a session that was logged out 1.5 s before. A logout that the store cannot take is answered, and
   sent again; until the store has it, only the proxy that took it knows of it;
 - `stale` and `lost`: carts that were not as acknowledged, at once and at the end;
 - the p50 and p99 before, and from the fault until all was as before; `back`: seconds from the fault to the last answer

@@ -52,7 +52,7 @@ def route(guard):
 
 
 class Alice(lab.Connection):
-    """A visitor with a log-in and one connection."""
+    """A visitor with a login and one connection."""
 
     async def open(self, port):
         await super().open(port)

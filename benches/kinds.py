@@ -17,7 +17,7 @@ BODY_BYTES = 1024
 HARMLESS = "_ga=GA1.1.1234567890.1700000000"
 SESSION = "session"
 
-# What is asked for, the Cookie field (`SESSION`: that of a log-in), and where the answer is from: "hit", "forward",
+# What is asked for, the Cookie field (`SESSION`: that of a login), and where the answer is from: "hit", "forward",
 # or "miss", where each request has a URL of its own.
 Kind = collections.namedtuple("Kind", "target cookie source")
 

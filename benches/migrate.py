@@ -8,7 +8,7 @@ One Redis is filled with sessions, each with a viewed item and a tenth with a ca
 app; visitors with logins send each request to another proxy. `anteroom store migrate` moves the site to a Cluster of
 three primaries and three replicas. Then the proxies are started with the Cluster as their store, and move back. A row
 shows how long the move took, for how long changes waited, and what visitors noticed, as in `cluster_faults.py`; `lost`
-are sessions, log-outs and carts that were acknowledged and are not there at the end, and `missing` are sessions of those
+are sessions, logouts and carts that were acknowledged and are not there at the end, and `missing` are sessions of those
 that were filled in, out of a sample that is asked for at each proxy. Needs redis-server, redis-cli.
 """
 

@@ -247,7 +247,7 @@ def main():
         for purges in options.purges or [0, 2]:
             with lab.scratch_folder() as name:
                 measure(pathlib.Path(name), count, purges, options.seconds)
-    print("\nA message to all, such as that of a log-out:")
+    print("\nA message to all, such as that of a logout:")
     for count in options.proxies or [10, 100, 300, 1_000]:
         with lab.scratch_folder() as name, servers.One(pathlib.Path(name)) as store:
             spent = asyncio.run(messages(store.nodes[0], count))

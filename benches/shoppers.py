@@ -16,10 +16,10 @@ HOST = "bench.test"
 ITEMS = 40
 PAUSE_S = 0.01
 PATIENCE_S = 10
-# A log-out is in force at the other proxies within a second.
+# A logout is in force at the other proxies within a second.
 GONE_AFTER_S = 1.5
 # What may happen to a request: it is fine; an error; a promised 503; the visitor is not recognised; the page is another
-# visitor's (wrong); a session goes on after its log-out (late); a cart is not as it was acknowledged (stale).
+# visitor's (wrong); a session goes on after its logout (late); a cart is not as it was acknowledged (stale).
 Event = collections.namedtuple("Event", "began ended what outcome status")
 
 
@@ -223,23 +223,23 @@ class Shopper:
 
     async def log_out(self):
         token = self.token
-        answer = await self.ask("log-out", "POST", "/logout")
+        answer = await self.ask("logout", "POST", "/logout")
         self.forget()
         if answer.status == 200:
-            self.gone.append((token, self.user, time.monotonic(), "log-out"))
+            self.gone.append((token, self.user, time.monotonic(), "logout"))
 
     async def log_in(self):
-        """A log-in; where there is a session, it is replaced, and the cart goes on."""
+        """A login; where there is a session, it is replaced, and the cart goes on."""
         old = self.token
         if old is None:
             self.log_ins += 1
             self.user = f"u{self.number}-{self.log_ins}"
-        answer = await self.ask("log-in", "POST", f"/login?user={self.user}")
+        answer = await self.ask("login", "POST", f"/login?user={self.user}")
         fresh = answer.token()
         if answer.status == 200 and fresh:
             self.token = fresh
             if old:
-                self.gone.append((old, self.user, time.monotonic(), "log-in"))
+                self.gone.append((old, self.user, time.monotonic(), "login"))
         else:
             self.forget()
 
@@ -263,11 +263,11 @@ class Shopper:
             for token, user, _, _ in self.gone:
                 page = await self.lines.ask("GET", "/now/end", f"Cookie: login={token}\r\n", port=port)
                 if page.status != 200 or page.part("user"):
-                    lost.append(f"log-out of {user} at {port}: {page.status} {page.body}")
+                    lost.append(f"logout of {user} at {port}: {page.status} {page.body}")
         return lost
 
 
-PROMISED = ("log-in", "log-out", "cart", "read cart")
+PROMISED = ("login", "logout", "cart", "read cart")
 
 
 def quantile(events, part):

@@ -101,7 +101,7 @@ async def log_ins(siege):
         return await client.status("/private", name) if form == 200 and await client.log_in(name) else 0
 
     visits = await every(siege.seconds / LOG_INS, LOG_INS, lambda nth: timed(siege.began, log_in(nth)))
-    return f"log-ins: {told(visits)}"
+    return f"logins: {told(visits)}"
 
 
 async def restart(siege):

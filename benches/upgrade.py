@@ -9,7 +9,7 @@
 
 `anteroom upgrade` puts a new process in the place of the running one, which serves one thread, then four, then two.
 All the while clients ask over kept connections, busy ones and others, over a connection for each request, and over
-HTTP/2; uploads, downloads, log-outs and WebSockets last for ten seconds each, and four of each are always under way;
+HTTP/2; uploads, downloads, logouts and WebSockets last for ten seconds each, and four of each are always under way;
 visitors log in and out and fill carts; pages are purged and read; /readyz is asked a hundred times a second.
 
 minted     the proxy creates the sessions
@@ -59,7 +59,7 @@ class Result:
         # When each upgrade or restart was over.
         self.step, self.steps = step, []
 
-    def add_book(self, book, losses=("sessions", "carts", "log-outs", "purges")):
+    def add_book(self, book, losses=("sessions", "carts", "logouts", "purges")):
         for kind, tally in book.tallies.items():
             worst_s, at = tally.worst
             self.cells[kind] = f"{len(tally.failures)}/{tally.requests:,} {worst_s * 1e3:.0f} ms"

@@ -1,7 +1,7 @@
-"""The app of `upgrade.py`: pages, log-ins, uploads, downloads and tunnels, in a process of its own.
+"""The app of `upgrade.py`: pages, logins, uploads, downloads and tunnels, in a process of its own.
 
 Python's standard library only. With `mints`, the proxy creates the sessions; else the app does, and says at /whoami
-whose a session is. It goes on to say so after a log-out: whether that counts is then for the proxy to remember.
+whose a session is. It goes on to say so after a logout: whether that counts is then for the proxy to remember.
 """
 
 import asyncio
@@ -92,7 +92,7 @@ class App:
         return fields, f"user={shown};version={self.versions[path.replace('/bump/', '/page/')]}"
 
     def log_in(self, user):
-        """The field of a log-in."""
+        """The field of a login."""
         if self.mints:
             return "Anteroom-Login", user
         token = secrets.token_hex(20)

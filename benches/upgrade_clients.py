@@ -28,12 +28,12 @@ PAGES = 10
 PATIENCE_S = 20
 # How long clients that are told to end may take.
 END_S = 60
-# A purge or a log-out at one process counts at the others after this time at the latest.
+# A purge or a logout at one process counts at the others after this time at the latest.
 KNOWN_AFTER_S = 1.5
 # How the names of visitors that only read begin.
 READER = "reader-"
 
-# Where a proxy is. `mints`: it creates the sessions. `long_s` is how long an upload, a download, a log-out and a tunnel
+# Where a proxy is. `mints`: it creates the sessions. `long_s` is how long an upload, a download, a logout and a tunnel
 # take; `pause_s` is the mean pause of a client between two requests; `count` is a shared counter of requests on kept
 # connections, or None.
 Site = collections.namedtuple(
@@ -286,11 +286,11 @@ async def log_out_slowly(site, book, gone):
     lines.patience_s = site.long_s + PATIENCE_S
     answer = await lines.ask("POST", f"/login?user={user}", f"Origin: http://{shoppers.HOST}\r\n")
     if failure := wrong(answer):
-        return f"log-in: {failure}"
+        return f"login: {failure}"
     token = answer.token()
     answer = await lines.ask("GET", "/now/mine", session_of(token))
     if failure := wrong(answer, f"user={user};"):
-        return f"after the log-in: {failure}"
+        return f"after the login: {failure}"
     fields = f"{session_of(token)}Origin: http://{shoppers.HOST}\r\n"
     answer = await lines.ask("POST", f"/logout?wait={site.long_s}", fields)
     lines.close()
@@ -305,11 +305,11 @@ async def find_log_out(site, book, token, user):
     """A session that was logged out must not be known."""
     answer = await ask_once(site.port, "/now/gone", session_of(token))
     if failure := wrong(answer, "user=;"):
-        book.lost["log-outs"].append((time.monotonic(), f"{user}: {failure}"))
+        book.lost["logouts"].append((time.monotonic(), f"{user}: {failure}"))
 
 
 async def long_ones(book, site, over):
-    """Four of each kind are under way at any time. Those of a log-out are looked for again at the end."""
+    """Four of each kind are under way at any time. Those of a logout are looked for again at the end."""
     gone, every_s = [], site.long_s / 4
     long = f"of {site.long_s:g} s"
 
@@ -324,7 +324,7 @@ async def long_ones(book, site, over):
 
     def log_outs():
         slack_s = site.long_s + KNOWN_AFTER_S
-        return timed(book, f"log-outs {long}", slack_s, log_out_slowly(site, book, gone))
+        return timed(book, f"logouts {long}", slack_s, log_out_slowly(site, book, gone))
 
     kinds = (uploads, downloads, tunnels, log_outs)
     await asyncio.gather(*(again_and_again(over, every_s, kind) for kind in kinds))
@@ -415,13 +415,13 @@ class Shopper(shoppers.Shopper):
             await usual_pause(self.site)
 
     async def log_in(self):
-        # A second log-in replaces the session where the proxy makes it. The app of this bench keeps both.
+        # A second login replaces the session where the proxy makes it. The app of this bench keeps both.
         if self.token is None or self.site.mints:
             await super().log_in()
 
     async def tell(self, book):
         """What failed, and what was lost."""
-        kinds = {"unrecognised": "sessions", "wrong": "sessions", "late": "log-outs", "stale": "carts"}
+        kinds = {"unrecognised": "sessions", "wrong": "sessions", "late": "logouts", "stale": "carts"}
         for event in self.events:
             failure = f"{event.what}: status {event.status}" if event.outcome in ("error", "promised") else None
             tally = book.tallies["visitors with carts"]
@@ -432,7 +432,7 @@ class Shopper(shoppers.Shopper):
             if what := kinds.get(event.outcome):
                 book.lost[what].append((event.ended, f"{event.what} of {self.user}"))
         for text in await self.lost():
-            what = next(kind for kind in ("log-outs", "sessions", "carts") if text.startswith(kind[:-1]))
+            what = next(kind for kind in ("logouts", "sessions", "carts") if text.startswith(kind[:-1]))
             book.lost[what].append((time.monotonic(), f"at the end: {text}"))
 
 

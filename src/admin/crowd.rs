@@ -55,7 +55,7 @@ pub struct CrowdEntry {
     pub stop: Option<String>,
 }
 
-/// Whether hardly any of its requests was a user's or a log-in: no line is to refuse users.
+/// Whether hardly any of its requests was a user's or a login: no line is to refuse users.
 fn is_without_users(member: &CrowdMember) -> bool {
     let count = |class: RequestClass| member.load.by_class[class as usize];
     count(RequestClass::Known) + count(RequestClass::LogIn) < 0.5

@@ -25,7 +25,7 @@ use super::reply::{AdminResponse, json, refusal};
 
 /// The largest command, in bytes.
 const COMMAND_MAX: usize = 4 << 20;
-/// Wrong tokens at the log-in to the dashboard in a minute. Further log-ins wait, right ones, too; requests with a
+/// Wrong tokens at the login to the dashboard in a minute. Further logins wait, right ones, too; requests with a
 /// bearer token never do.
 const WRONG_TOKENS_PER_MINUTE: usize = 10;
 

@@ -50,7 +50,7 @@ const NO_COMMANDS: &str = "GET or HEAD: commands need [admin] token in proxy.tom
 const WRONG_HOST: &str = "this listener does not serve this host: use its address, or localhost\n";
 /// Why a request of another page is refused.
 const OTHER_PAGE: &str = "a browser says that another page sent this request";
-/// The largest form of a log-in, in bytes. A token has 64 KiB at most.
+/// The largest form of a login, in bytes. A token has 64 KiB at most.
 const FORM_MAX: usize = 256 << 10;
 
 /// What the listener serves.
@@ -200,7 +200,7 @@ fn refuse(
 ) -> AdminResponse {
     match why {
         AuthenticationFailure::Unknown => {
-            let why = "a known bearer token, or the cookie of a log-in, is required".to_owned();
+            let why = "a known bearer token, or the cookie of a login, is required".to_owned();
             handle.refuse_stranger(endpoint, (StatusCode::UNAUTHORIZED, why))
         }
         AuthenticationFailure::OfOtherPage(operator) => {
@@ -221,12 +221,12 @@ async fn log_in(
 ) -> AdminResponse {
     let refuse = |status, why: &str| handle.refuse_stranger(endpoint, (status, why.to_owned()));
     if !same_origin::is_of(&head.headers, host) {
-        return refuse(StatusCode::FORBIDDEN, "a log-in needs the Origin of this listener");
+        return refuse(StatusCode::FORBIDDEN, "a login needs the Origin of this listener");
     }
     let Ok(form) = Limited::new(body, FORM_MAX).collect().await else {
         return refuse(StatusCode::BAD_REQUEST, "the form is incomplete, or too large");
     };
-    // From here on nothing waits, so that the bound holds for log-ins at the same time, too.
+    // From here on nothing waits, so that the bound holds for logins at the same time, too.
     if let Some(wait) = handle.wrong_tokens.borrow_mut().wait(Instant::now()) {
         let mut response = refuse(
             StatusCode::TOO_MANY_REQUESTS,

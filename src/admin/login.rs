@@ -139,7 +139,7 @@ mod tests {
             sessions.operator(token.as_str().as_bytes(), start + minutes * minute).is_some()
         };
         assert!((0..720).step_by(30).all(&mut is_known));
-        assert!(!is_known(720), "twelve hours after the log-in");
+        assert!(!is_known(720), "twelve hours after the login");
     }
 
     #[test]

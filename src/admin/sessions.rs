@@ -44,7 +44,7 @@ fn listed_usually() -> u32 {
     LISTED_USUALLY
 }
 
-/// Sessions, last seen first; a user's by log-in time, the oldest first.
+/// Sessions, last seen first; a user's by login time, the oldest first.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SessionsListing {
     /// The sessions.
@@ -60,9 +60,9 @@ pub struct ListedSession {
     pub id: String,
     /// Its user.
     pub user: String,
-    /// Whether the app has confirmed the user. Otherwise the name comes from a log-in form.
+    /// Whether the app has confirmed the user. Otherwise the name comes from a login form.
     pub confirmed: bool,
-    /// The Unix time of its log-in, or when it was first seen, if known.
+    /// The Unix time of its login, or when it was first seen, if known.
     pub since: Option<f64>,
     /// The Unix time when it was last seen.
     pub seen: Option<f64>,
@@ -217,7 +217,7 @@ impl Commands {
         Ok(SessionExport { sessions, next })
     }
 
-    /// Ends the selected sessions, piece by piece, as a log-out does.
+    /// Ends the selected sessions, piece by piece, as a logout does.
     pub(super) async fn revoke_sessions(
         &self,
         body: &[u8],
@@ -230,7 +230,7 @@ impl Commands {
         ended.map(|removed| RemovalCounts { next, ..removed })
     }
 
-    /// Purges the pages kept for the ended sessions, as a log-out does.
+    /// Purges the pages kept for the ended sessions, as a logout does.
     async fn purge_pages(&self, selector: &SessionSelector, tokens: &[StoredToken]) {
         if !self.worker.settings.routes.keep_users() {
             return;

@@ -102,7 +102,7 @@ async fn finish(
             %error,
             visits = visits(),
             log_outs = sessions.log_outs_waiting(),
-            "visits and log-outs did not reach the store"
+            "visits and logouts did not reach the store"
         );
     }
 }

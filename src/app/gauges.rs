@@ -232,7 +232,7 @@ fn visitors(shared: &SharedState, metrics: &Metrics) {
 
 fn sessions(shared: &SharedState, live: &Arc<ArcSwap<LiveConfig>>, metrics: &Metrics) {
     let present = Arc::clone(live);
-    metrics.gauge("anteroom_log_outs_waiting", "Log-outs that wait for the store", move || {
+    metrics.gauge("anteroom_log_outs_waiting", "Logouts that wait for the store", move || {
         present.load().sessions.log_outs_waiting() as u64
     });
     let waiting = Arc::clone(&shared.events_waiting);

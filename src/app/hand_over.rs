@@ -342,7 +342,7 @@ impl Offer {
         Ok(hello.version)
     }
 
-    /// Gives it the store, if that changes hands. Returns when its threads stand ready, and the store has all log-outs.
+    /// Gives it the store, if that changes hands. Returns when its threads stand ready, and the store has all logouts.
     async fn release_store(&mut self, running: &mut RunningProxy) -> Result<(), TakeOverError> {
         let channel = self.channel.as_mut().ok_or(TakeOverError::Ended("it is prepared"))?;
         let ready = "its threads stand ready";

@@ -23,9 +23,9 @@ const FLUSH: Duration = Duration::from_secs(5);
 /// How long the successor may take to read a message.
 const READ: Duration = Duration::from_secs(5);
 
-/// Why a successor is refused that would not know of log-outs.
+/// Why a successor is refused that would not know of logouts.
 const LOG_OUTS_WAIT: &str =
-    "log-outs wait, because the store does not take them: try again when it does";
+    "logouts wait, because the store does not take them: try again when it does";
 
 /// The store on its way.
 #[derive(Debug)]
@@ -104,8 +104,8 @@ impl StorePassage {
     }
 }
 
-/// Writes the log-outs that wait. Sessions that have ended in this process alone would go on in its successor, and for
-/// good if the store takes no log-out before this one ends.
+/// Writes the logouts that wait. Sessions that have ended in this process alone would go on in its successor, and for
+/// good if the store takes no logout before this one ends.
 pub(super) async fn write_log_outs(running: &RunningProxy) -> Result<(), TakeOverError> {
     let live = running.live.load_full();
     match timeout(FLUSH, live.sessions.flush_log_outs(&running.store)).await {

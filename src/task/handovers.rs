@@ -1,4 +1,4 @@
-//! Finishes log-ins that a process has left half done, in a store where they take more than one step.
+//! Finishes logins that a process has left half done, in a store where they take more than one step.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ impl Task for Handovers {
     async fn step(&self) -> Result<NextStep, StoreError> {
         let finished = self.store.finish_handovers(unix_now()).await?;
         if finished > 0 {
-            tracing::info!(finished, "log-ins that were left half done are finished");
+            tracing::info!(finished, "logins that were left half done are finished");
         }
         Ok(NextStep::Idle)
     }

@@ -1,4 +1,4 @@
-//! Log-outs that the store did not take at once.
+//! Logouts that the store did not take at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::{NextStep, Task};
 /// How often they are retried.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Retries the waiting log-outs.
+/// Retries the waiting logouts.
 #[derive(Debug)]
 pub struct LogOuts {
     /// The store.

@@ -37,7 +37,7 @@ const HOLD_MOST: Duration = Duration::from_secs(7);
 const ANSWERS: Duration = Duration::from_secs(75);
 /// How long they have to become quiet.
 const QUIET: Duration = Duration::from_secs(4);
-/// By how much earlier than the switch the time of a log-in may be that waited for it, in seconds: the sweep after the
+/// By how much earlier than the switch the time of a login may be that waited for it, in seconds: the sweep after the
 /// switch must not take it for one that the old store has lost.
 const WAITED: f64 = 120.0;
 /// How long the announcement of ended sessions has to arrive.

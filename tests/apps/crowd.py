@@ -177,7 +177,7 @@ class Crowd:
             return None
         browser.user = person
         browser.doing = "reading"
-        self.counts["log-ins"] += 1
+        self.counts["logins"] += 1
         page = await browser.follow(target, answer)
         self.expect_shown(browser, target, page)
         return page
@@ -204,7 +204,7 @@ class Crowd:
         browser.doing = "logging out"
         target, answer = await app.log_out(browser, seen)
         browser.user = None
-        self.counts["log-outs"] += 1
+        self.counts["logouts"] += 1
         ghost = self.browser(jar=old)
         # What comes is counted; what belongs to others is a leak all the same.
         ghost.owner, ghost.was, ghost.doing = browser.owner, person, "using old cookies"

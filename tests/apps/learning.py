@@ -189,10 +189,10 @@ def pages(app, report, loads):
 
 
 def cookies(app, report):
-    """A cookie that keeps a log-in must be called one."""
+    """A cookie that keeps a login must be called one."""
     for cookie in report["cookies"]:
         print(f"      {cookie['name']:50} {cookie['class']}, {cookie['verdict']}: {cookie['text']}")
         if app.keeps_log_in(cookie["name"]) and cookie["verdict"] != "session":
-            yield f"first hour: {cookie['name']} is the log-in, and is called {cookie['verdict']}"
+            yield f"first hour: {cookie['name']} is the login, and is called {cookie['verdict']}"
     if not any(app.keeps_log_in(cookie["name"]) for cookie in report["cookies"]):
-        yield "first hour: the cookie of the log-in is not reported"
+        yield "first hour: the cookie of the login is not reported"

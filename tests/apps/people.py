@@ -1,4 +1,4 @@
-"""Those who have a log-in, and what nobody else may ever be shown of them."""
+"""Those who have a login, and what nobody else may ever be shown of them."""
 
 import collections
 

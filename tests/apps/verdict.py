@@ -17,7 +17,7 @@ def alone(app, crowd):
     used, good = old_cookies(crowd)
     problems = [f"alone: {text}" for text in [*crowd.problems, *given_up(crowd)]]
     if app.LETS_IN_AGAIN and used and not good:
-        problems.append("alone: no old cookie was somebody's after the log-out: none behind proves nothing")
+        problems.append("alone: no old cookie was somebody's after the logout: none behind proves nothing")
     print(f"  alone: {len(crowd.requests)} requests, {told_of_old_cookies(crowd)}")
     if crowd.blanks:
         print(f"    pages that the app answered without their text: {len(crowd.blanks)}")
@@ -28,8 +28,8 @@ def behind(config, alone, crowd, comparison, requests):
     """Judges the script as it was played through Anteroom, against how it went alone."""
     counts = crowd.counts
     print(
-        f"  {config}: {len(crowd.requests)} requests, {counts['log-ins']} log-ins, {counts['edits']} edits,"
-        f" {counts['log-outs']} log-outs"
+        f"  {config}: {len(crowd.requests)} requests, {counts['logins']} logins, {counts['edits']} edits,"
+        f" {counts['logouts']} logouts"
     )
     problems = [*comparison.problems, *crowd.problems, *given_up(crowd), *log_outs(crowd)]
     problems += [*shares(alone, crowd, floors(crowd.app.FLOORS, requests)), *blanks(alone, crowd)]
@@ -66,7 +66,7 @@ def old_cookies(crowd):
 
 def told_of_old_cookies(crowd):
     used, good = old_cookies(crowd)
-    return f"{good} of {used} old cookies were somebody's after the log-out"
+    return f"{good} of {used} old cookies were somebody's after the logout"
 
 
 def log_outs(crowd):
@@ -87,7 +87,7 @@ def shares(alone, crowd, judged):
         ("anonymous reads", is_anonymous_read, anonymous),
         ("  pages alone", lambda r: is_anonymous_read(r) and r.is_page, anonymous),
         ("  what they are shown with", lambda r: is_anonymous_read(r) and not r.is_page, None),
-        ("reads with a log-in", lambda r: r.known and r.doing == "reading", None),
+        ("reads with a login", lambda r: r.known and r.doing == "reading", None),
         ("all", lambda r: True, everybody),
     ]:
         share, audited, number = crowd.share_of_hits(chosen)
@@ -108,7 +108,7 @@ def shares(alone, crowd, judged):
         yield f"the app was asked {left:.1f} % of the times, {left_at_most} % at most must be"
     if 100 * abs(len(alone.requests) - len(crowd.requests)) > UNEQUAL * len(alone.requests):
         yield f"{len(crowd.requests)} requests, and {len(alone.requests)} alone: {UNEQUAL} % more or less at most"
-    if judged and not (crowd.counts["edits"] and crowd.counts["log-outs"]):
+    if judged and not (crowd.counts["edits"] and crowd.counts["logouts"]):
         yield "nobody edited, or nobody logged out: nothing is proved of it"
 
 

@@ -399,7 +399,7 @@ fn a_response_comes_in_a_coding_that_its_visitor_reads() {
 
 #[test]
 fn a_visitor_with_a_login_on_a_page_for_everyone_is_not_taken_for_a_stranger() {
-    // To those without a session this app shows its log-in, with a new session.
+    // To those without a session this app shows its login, with a new session.
     let origin = Origin::start(|request| match request.header("cookie") {
         Some(_) => Reply::unstored("<p>members</p>"),
         None => Reply::status("302 Found")

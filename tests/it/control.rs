@@ -147,7 +147,7 @@ fn a_session_that_another_app_wrote_has_no_time_of_its_log_in() {
     let (origin, storage) = (greeting(), Storage::Redis(server));
     let proxy = Proxy::start(&origin, &storage, MINT);
     let said = said(&proxy, &["sessions", "list"]);
-    assert!(said.contains("  ada  log-in time unknown, seen "), "{said}");
+    assert!(said.contains("  ada  login time unknown, seen "), "{said}");
 }
 
 fn a_session_is_revoked_by_its_id(storage: &Storage) {

@@ -1,4 +1,4 @@
-//! Who may do what on the listener for operators: tokens with roles, the log-in to the dashboard, requests of other
+//! Who may do what on the listener for operators: tokens with roles, the login to the dashboard, requests of other
 //! pages, and the audit log.
 
 use std::fs;
@@ -75,7 +75,7 @@ fn own_origin(proxy: &Proxy) -> String {
     format!("http://{}", proxy.admin_address())
 }
 
-/// The form of a log-in, as the page sends it.
+/// The form of a login, as the page sends it.
 fn log_in_form(proxy: &Proxy, token: &str) -> Ask {
     let ask = proxy.admin("/login").method("POST").header("Origin", &own_origin(proxy));
     ask.body(format!("token={token}").as_bytes())

@@ -23,12 +23,12 @@ fn a_folder_that_is_moved_away_takes_no_log_ins_until_it_is_back() {
     let [folder, away] = ["data", "away"].map(|name| proxy.folder().join(name));
 
     fs::rename(&folder, &away).unwrap();
-    wait_until("log-ins are refused", || proxy.post("/login?bob").send().status == 503);
+    wait_until("logins are refused", || proxy.post("/login?bob").send().status == 503);
     is_alice();
     proxy.wait_for_complaint("the store's file is gone");
 
     fs::rename(&away, &folder).unwrap();
-    wait_until("log-ins are taken", || proxy.post("/login?bob").send().status == 303);
+    wait_until("logins are taken", || proxy.post("/login?bob").send().status == 303);
     is_alice();
 }
 
@@ -163,7 +163,7 @@ fn after_a_failed_sync_log_ins_wait_until_the_file_is_written_again() {
     proxy.wait_for_complaint("cannot be reopened; retrying");
     assert_eq!(proxy.post("/login?bob").send().status, 503);
     fs::remove_file(&gate).unwrap();
-    wait_until("log-ins are taken", || proxy.post("/login?bob").send().status == 303);
+    wait_until("logins are taken", || proxy.post("/login?bob").send().status == 303);
     proxy.wait_for_complaint("was written once more, and is on the disk");
     assert_eq!(proxy.get("/").cookie(&alice).send().text(), "alice");
 }
@@ -204,7 +204,7 @@ fn a_damaged_block_makes_its_visitors_unknown_and_nothing_else() {
     // Their names are behind all others, and so in another block of the list of users.
     let log_ins = (0..40).map(|n| proxy.post(&format!("/login?zoe-{n}")).send().status);
     let taken = log_ins.filter(|status| *status == 303).count();
-    assert!(taken > 10, "{taken} of 40 log-ins were taken");
+    assert!(taken > 10, "{taken} of 40 logins were taken");
     proxy.wait_for_complaint("a block of the store is damaged");
 
     // A restart needs no repair, which would find the damage, and not start.

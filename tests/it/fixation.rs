@@ -1,5 +1,5 @@
-//! Session fixation: an attacker plants a chosen token in a victim's browser before the log-in, and sends it
-//! afterwards. The token is anonymous then, in every way that a log-in becomes known.
+//! Session fixation: an attacker plants a chosen token in a victim's browser before the login, and sends it
+//! afterwards. The token is anonymous then, in every way that a login becomes known.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

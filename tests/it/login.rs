@@ -1,4 +1,4 @@
-//! Log-in by an app that cooperates: the proxy mints, rotates and deletes the session cookie.
+//! Login by an app that cooperates: the proxy mints, rotates and deletes the session cookie.
 
 use crate::support::origin::{Origin, Reply};
 use crate::support::proxy::{Proxy, Storage, log_in, on_both_stores, shop};

@@ -84,7 +84,7 @@ fn crowd(proxies: &[Proxy], told: &Promises, rounds: &AtomicUsize, stop: &Atomic
         let proxy = &proxies[round % proxies.len()];
         let user = number(round).replace(['(', ')'], "");
         let answer = proxy.post(&format!("/login?{user}")).send();
-        // A log-in that cannot be written is refused, and nothing is promised.
+        // A login that cannot be written is refused, and nothing is promised.
         if let Some(token) = answer.cookie("login") {
             let cookie = format!("login={token}");
             // A change that fails may or may not be there.

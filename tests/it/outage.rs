@@ -216,7 +216,7 @@ fn a_log_in_that_cannot_be_written_is_refused_for_now() {
 
     assert_eq!((refused.status, refused.set_cookie("login")), (503, None));
     assert!(refused.header("retry-after").is_some());
-    wait_until("log-ins work again", || proxy.post("/login?bob").send().status == 303);
+    wait_until("logins work again", || proxy.post("/login?bob").send().status == 303);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Log-ins and log-outs of an app that keeps its own sessions: by its cookies and by rules.
+//! Logins and logouts of an app that keeps its own sessions: by its cookies and by rules.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +26,7 @@ session.verify.user = { json = "/name" }
 session.verify.nobody = { json = "/id", equals = 0 }
 "#;
 
-/// An app that gives a new id at log-in, takes it away at log-out, and goes on to believe in it.
+/// An app that gives a new id at login, takes it away at logout, and goes on to believe in it.
 pub(crate) fn app() -> Origin {
     let users: Arc<Mutex<HashMap<String, String>>> = Arc::default();
     Origin::start(move |request| {
@@ -159,7 +159,7 @@ fn a_logged_out_token_stays_anonymous_despite_the_app(storage: &Storage) {
     }
     proxy.restart();
     assert_eq!(session(&proxy, &ann), ("none".to_owned(), None), "it is kept");
-    // A new log-in has another token.
+    // A new login has another token.
     let again = log_in(&proxy, "ann");
     assert_ne!(again, ann);
     assert_eq!(page(&proxy, &again).text(), "a page for ann");
@@ -292,9 +292,9 @@ fn a_log_in_or_log_out_ends_that_users_pages_in_all_sessions() {
     };
     assert!(!is_kept());
     let again = log_in(&proxy, "alice");
-    assert!(!is_kept(), "a log-in may greet her everywhere");
+    assert!(!is_kept(), "a login may greet her everywhere");
     proxy.get("/logout").cookie(&again).send();
-    assert!(!is_kept(), "a log-out of one session may mean all of them");
+    assert!(!is_kept(), "a logout of one session may mean all of them");
     proxy.get("/logout").cookie(&bob).send();
     assert!(is_kept());
 }
@@ -426,7 +426,7 @@ fn a_cookie_of_another_path_says_nothing_of_the_session(storage: &Storage) {
     assert_eq!(session(&proxy, "SID=sid-of-ann-2").0, "none");
 }
 
-/// A log-in of that body and type, as `SID` from then on.
+/// A login of that body and type, as `SID` from then on.
 fn log_in_by(proxy: &Proxy, target: &str, kind: &str, body: &str) -> String {
     let ask = proxy.post(target).header("Content-Type", kind).cookie("SID=sid-before-1");
     let answer = ask.body(body.as_bytes()).send();

@@ -184,7 +184,7 @@ fn the_page_after_a_log_in_that_the_app_wrote_knows_the_user() {
             assert_eq!(shown(&other, target), "stranger");
         }
         assert_eq!(one.post("/login").cookie(&cookie).send().status, 303);
-        // The other proxy was told of nothing. At the one that carried the log-in, no look-up of before counts.
+        // The other proxy was told of nothing. At the one that carried the login, no look-up of before counts.
         assert_eq!(shown(&other, "/"), "alice", "{n}");
         assert_eq!(shown(&other, "/style.css"), "alice", "{n}");
         assert_eq!(shown(&one, "/style.css"), "alice", "{n}");

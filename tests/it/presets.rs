@@ -1,4 +1,4 @@
-//! `[session] app`: log-ins of well-known apps in the shapes that they have on the wire, which are written
+//! `[session] app`: logins of well-known apps in the shapes that they have on the wire, which are written
 //! down in `tests/apps/README.md`.
 
 use std::cell::RefCell;
@@ -189,7 +189,7 @@ fn wordpress_names_its_users_in_the_cookie_of_a_log_in() {
         "wordpress_test_cookie=WP%20Cookie%20check; wp-settings-time-1=1790000000"
     );
     assert!(!ann.get("/blog/").is_hit());
-    assert!(ann.get("/blog/").is_hit(), "what is left behind a log-out keeps no page away");
+    assert!(ann.get("/blog/").is_hit(), "what is left behind a logout keeps no page away");
     assert_eq!(ann.me().0, "none");
     let again = proxy.get("/blog/").cookie(&old).send();
     assert_eq!(told(&origin), ("unknown".to_owned(), None));
@@ -682,7 +682,7 @@ fn django_logs_in_and_out_at_its_administration_and_wherever_it_leads() {
         let old = ann.line();
         ann.post(logout, "csrfmiddlewaretoken=x");
         assert_eq!((ann.line(), ann.me()), (String::new(), ("none".to_owned(), None)), "{logout}");
-        // The target of the log-out is fetched again.
+        // The target of the logout is fetched again.
         ann.get("/");
         let after = ann.get("/");
         assert!(after.is_hit() && after.text().contains("stranger"), "{logout}");

@@ -153,7 +153,7 @@ fn a_fill_loses_the_cookies_that_its_route_names() {
 
 #[test]
 fn a_log_in_is_not_lost_where_a_route_strips_the_cookies_of_all_pages() {
-    // As DokuWiki does: everybody gets one cookie and loses the other, which is the log-in's.
+    // As DokuWiki does: everybody gets one cookie and loses the other, which is the login's.
     let origin = Origin::start(|request| {
         if request.target.ends_with("?u=alice") {
             Reply::html("hello, alice").header("Set-Cookie", "DWab=alice; path=/")

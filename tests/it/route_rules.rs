@@ -1,4 +1,4 @@
-//! What a route does with requests and answers besides the cache: fields, redirects, required log-ins, and
+//! What a route does with requests and answers besides the cache: fields, redirects, required logins, and
 //! maintenance.
 
 use crate::support::origin::{Origin, Reply};

@@ -23,7 +23,7 @@ fn user(request: &Request) -> &str {
     request.header("x-anteroom-user").unwrap_or("nobody")
 }
 
-/// A log-in with a group, `/login?alice;group=trade`.
+/// A login with a group, `/login?alice;group=trade`.
 fn member(proxy: &Proxy, name: &str, group: &str) -> String {
     log_in(proxy, &format!("{name};group={group}"))
 }

@@ -447,7 +447,7 @@ fn a_log_out_that_redis_does_not_take_keeps_the_old_process() {
     assert_eq!(user(&proxy), "hello");
 
     let new = NewProcess::behind(":", &proxy);
-    new.fails_before(&proxy, "log-outs wait, because the store does not take them");
+    new.fails_before(&proxy, "logouts wait, because the store does not take them");
     assert_eq!(user(&proxy), "hello");
 
     need(0);

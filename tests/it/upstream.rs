@@ -330,7 +330,7 @@ fn http2_is_spoken_where_both_want_it() {
         assert!(!seen.headers.contains_key(name), "{name}");
     }
 
-    // A log-in of the connection is not for a connection of many.
+    // A login of the connection is not for a connection of many.
     proxy.get("/").header("Authorization", "NTLM TlRMTVNTUAAB").send();
     assert_eq!(upstream.last().version, Version::HTTP_11);
     let never = before(&upstream, "localhost", &[("tls.ca", &ca), ("http2", "\"never\"")]);

@@ -112,10 +112,10 @@ fn a_log_out_ends_the_pages_of_the_user(storage: &Storage) {
     proxy.get("/logout").cookie(&alice).send();
     let answer = get(&alice);
     assert_eq!((answer.is_hit(), answer.text().as_str()), (false, "nobody 0"));
-    assert!(!get(&again).is_hit(), "a log-out of one session may mean all of them");
+    assert!(!get(&again).is_hit(), "a logout of one session may mean all of them");
     assert!(get(&again).is_hit());
     log_in(&proxy, "alice");
-    assert!(!get(&again).is_hit(), "a log-in may greet her everywhere");
+    assert!(!get(&again).is_hit(), "a login may greet her everywhere");
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn a_hole_of_one_user_ends_with_the_pages_of_the_user() {
     assert_eq!(put.body(br#"{"item": "mug", "count": 2}"#).send().status, 200);
     assert!(!is_kept(), "it may show her cart");
     proxy.get("/logout").cookie(&again).send();
-    assert!(!is_kept(), "a log-out of one session may mean all of them");
+    assert!(!is_kept(), "a logout of one session may mean all of them");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::support::origin::{Gate, Origin, Reply, Request};
 use crate::support::proxy::{Proxy, Storage, on_both_stores};
 use crate::support::{A_SECOND, at_once, old_result_seen_for, wait_until};
 
-/// An app with sessions of its own, in PHP's manner: a cookie for everybody, a log-in that keeps the id,
+/// An app with sessions of its own, in PHP's manner: a cookie for everybody, a login that keeps the id,
 /// and a page that names the user.
 #[derive(Clone, Default)]
 struct App {
@@ -428,7 +428,7 @@ fn each_host_is_asked_for_itself(storage: &Storage) {
     assert_eq!(get("b.test"), "-");
     assert_eq!(questions(&origin), 2);
     assert_eq!((get("a.test"), get("b.test")), ("admin".to_owned(), "-".to_owned()));
-    assert_eq!(questions(&origin), 2, "what one host does not know ends no log-in of another's");
+    assert_eq!(questions(&origin), 2, "what one host does not know ends no login of another's");
 }
 
 fn attributes_from_one_host_are_not_used_at_another(storage: &Storage) {

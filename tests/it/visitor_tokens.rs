@@ -1,5 +1,5 @@
 //! Tokens of visitors without a login: given when there is something to remember, only then, and over with
-//! the log-in.
+//! the login.
 
 use std::fs;
 
@@ -215,7 +215,7 @@ fn behind_a_log_out_the_next_one_begins_with_nothing(storage: &Storage) {
     assert_eq!(out.set_cookie(NAME), None, "there is none any more");
     assert!(told(&proxy, "cart", "").is_empty());
 
-    // A log-out without a log-in clears the token and its cart.
+    // A logout without a login clears the token and its cart.
     let visitor = given(&change(&proxy, "", r#"{"item":"mug","count":2}"#)).unwrap();
     let out = proxy.post("/logout").cookie(&visitor).send();
     assert!(is_cleared(&out));
@@ -246,13 +246,13 @@ fn a_cleaned_visitor_begins_again(storage: &Storage) {
         again.is_some()
     });
     assert_ne!(again.unwrap(), first);
-    // A log-in in a tab that still has the first one ends it there.
+    // A login in a tab that still has the first one ends it there.
     assert!(is_cleared(&proxy.post("/login?alice").cookie(&first).send()));
     let changed = change(&proxy, &second, r#"{"item":"pot","count":1}"#);
     assert_eq!(changed.status, 200);
 }
 
-/// An app that writes `login:` itself tells us of no log-in.
+/// An app that writes `login:` itself tells us of no login.
 fn a_user_known_through_the_store_keeps_the_visitor_cart(storage: &Storage) {
     let Storage::Redis(server) = storage else { return };
     let origin = pages();

@@ -219,7 +219,7 @@ fn is_told_right(state: &State, request: &Request, seen: &AppVisitor) -> Result<
     }
 }
 
-/// Whether the proxy keeps to itself by what it knows a visitor without a log-in.
+/// Whether the proxy keeps to itself by what it knows a visitor without a login.
 fn is_shown_no_token(request: &Request, seen: &AppVisitor) -> Result<(), String> {
     let cookies = request.header("cookie").unwrap_or_default();
     match cookies.contains(VISITOR) {
@@ -306,7 +306,7 @@ fn viewed(state: &mut State, seen: &AppVisitor, page: Reply) -> Reply {
     page.header("Anteroom-Item", &format!("item{item}"))
 }
 
-/// Whether every proxy knows the user by now. For a second after the log-in a proxy may remember the visitor
+/// Whether every proxy knows the user by now. For a second after the login a proxy may remember the visitor
 /// as anonymous: views and purchases there are the browser's, as they were before.
 fn is_known(state: &State, seen: &AppVisitor) -> bool {
     let known = seen.session.and_then(|session| state.sessions[session].known);
@@ -400,7 +400,7 @@ fn buy(state: &mut State, seen: &AppVisitor) -> Option<String> {
     Some(format!("{before}{item};count={count}"))
 }
 
-/// The same for a visitor without a log-in, or with one just made.
+/// The same for a visitor without a login, or with one just made.
 fn buy_without_login(state: &mut State, seen: &AppVisitor) -> Option<String> {
     let Holder::Browser(browser) = seen.holder else { return None };
     let item = format!("jug{}", state.mark(Owner::Browser(browser)));

@@ -7,7 +7,7 @@ use crate::app::{Kind, VISITOR};
 use crate::support::client::Answer;
 use crate::world::{Holder, LogOut, Owner, Session, State, between};
 
-/// Within this time every proxy knows of a log-in and a log-out, and a little for the clocks' sake: the
+/// Within this time every proxy knows of a login and a logout, and a little for the clocks' sake: the
 /// proxies' is the time of day.
 pub(crate) const SECOND: Duration = Duration::from_millis(1_100);
 
@@ -23,7 +23,7 @@ pub(crate) enum Does {
     Me,
     Cart,
     Recent,
-    /// Puts something into the cart of a browser without a log-in.
+    /// Puts something into the cart of a browser without a login.
     Put,
 }
 
@@ -57,9 +57,9 @@ pub(crate) struct SentRequest {
     /// What it puts into the cart.
     pub(crate) puts: Option<String>,
     /// What its browser has put there before, and must find: in the cart of its token, and where that has gone
-    /// with the log-in, in the user's.
+    /// with the login, in the user's.
     pub(crate) in_cart: Option<String>,
-    /// What was in its cart before its last log-out.
+    /// What was in its cart before its last logout.
     pub(crate) left: Option<String>,
     pub(crate) sent: Instant,
     /// Whether nothing fails meanwhile.
@@ -78,7 +78,7 @@ impl SentRequest {
             return Some(user);
         }
         let session = &state.sessions[self.session?];
-        // Where a log-out is uncertain, the app is asked as it was before.
+        // Where a logout is uncertain, the app is asked as it was before.
         session.was.filter(|_| !(self.has_store && self.is_over(session)))
     }
 
@@ -90,7 +90,7 @@ impl SentRequest {
         })
     }
 
-    /// The user, where a log-in lies a second back and no log-out has begun.
+    /// The user, where a login lies a second back and no logout has begun.
     pub(crate) fn known(&self, state: &State) -> Option<usize> {
         let session = &state.sessions[self.session?];
         let is_known = session.known.is_some_and(|known| self.sent >= known + SECOND);
@@ -103,7 +103,7 @@ impl SentRequest {
     }
 
     /// What must be in the cart: in that of the token where no user has logged in, and in the user's where
-    /// the token went with the log-in and the user must be known.
+    /// the token went with the login and the user must be known.
     fn must_find(&self, state: &State) -> Option<&String> {
         let is_sure = match self.token {
             Some(_) => self.is_without_login(state),
@@ -157,10 +157,10 @@ pub(crate) struct AnswerContent {
     /// Whether there was a cart, or what was viewed last, with something in it.
     pub(crate) cart: bool,
     pub(crate) recent: bool,
-    /// The same of a visitor without a log-in.
+    /// The same of a visitor without a login.
     pub(crate) own_cart: bool,
     pub(crate) own_recent: bool,
-    /// Whether a user found the cart from before the log-in.
+    /// Whether a user found the cart from before the login.
     pub(crate) joined_cart: bool,
     /// Whether trailers named the user.
     pub(crate) trailers: bool,
@@ -192,7 +192,7 @@ pub(crate) fn check(
     has_come(asked, answer).map_err(told)?;
     is_given_alone(answer).map_err(told)?;
     if asked.left.as_ref().is_some_and(|left| body.contains(left)) {
-        return Err(told(format!("{:?} was there before the log-out", asked.left)));
+        return Err(told(format!("{:?} was there before the logout", asked.left)));
     }
     let mut seen = AnswerContent {
         count: owners.iter().any(|(mark, _)| mark.parse::<u64>().is_ok()),

@@ -4,12 +4,12 @@
 //! Everything personal bears a mark that nothing else bears: names, addresses, session ids, carts, what a
 //! browser brings beside its session, and a secret on each personal page, some of which say no name. Visitors
 //! ask for pages of every kind in bursts, over connections that all share, log in and out, change things,
-//! fill carts before they log in and find them behind it, and no more behind the log-out; pages are purged,
+//! fill carts before they log in and find them behind it, and no more behind the logout; pages are purged,
 //! sessions revoked; the app fails, Redis is stopped or killed, a proxy is killed, each in turn. Each answer,
 //! whole or not, is searched for marks of others, and a page is held byte for byte against what the app said.
-//! A log-in or log-out of a second ago holds at every proxy: at once at the proxy of a log-out, and also
-//! where the store heard of the log-out later. The app checks which user it is told of, and that it is not
-//! shown the cookie by which visitors without a log-in have their carts. Where all is well an error is wrong,
+//! A login or logout of a second ago holds at every proxy: at once at the proxy of a logout, and also
+//! where the store heard of the logout later. The app checks which user it is told of, and that it is not
+//! shown the cookie by which visitors without a login have their carts. Where all is well an error is wrong,
 //! too. `check` has what is promised, `tally` how much of each has to come.
 //!
 //! It is played by two proxies on one Redis and by one on the embedded store. `ANTEROOM_LEAKS_STEPS` says how

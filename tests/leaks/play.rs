@@ -57,13 +57,13 @@ struct Browser {
     session: Option<usize>,
     /// A session cookie that the app has not given out.
     junk: Option<String>,
-    /// What the proxies know it by without a log-in.
+    /// What the proxies know it by without a login.
     token: Option<String>,
     /// What it has put into its cart last.
     put: Option<String>,
     /// The same where it was acknowledged, and must be there.
     in_cart: Option<String>,
-    /// What it had put there before its last log-out.
+    /// What it had put there before its last logout.
     left: Option<String>,
 }
 
@@ -90,7 +90,7 @@ pub(crate) struct Play {
     waiting: Vec<(usize, usize, bool)>,
     /// Those of which the store has heard meanwhile.
     ended_late: Vec<usize>,
-    /// Visitors' tokens that went with a log-in.
+    /// Visitors' tokens that went with a login.
     joined: Vec<String>,
     /// How often each proxy could not read the store, when that was looked at last.
     read_errors: Vec<f64>,
@@ -138,7 +138,7 @@ impl Play {
             left: None,
         });
         let away =
-            matches!(storage, Storage::Redis(_)).then(|| "log-out without the store".to_owned());
+            matches!(storage, Storage::Redis(_)).then(|| "logout without the store".to_owned());
         let tried = Fault::all(&storage).iter().map(|fault| fault.name()).chain(away);
         Self {
             tally: Tally::new(tried),
@@ -336,7 +336,7 @@ impl Play {
         }
     }
 
-    /// Whether a log-in of that browser's was acknowledged, and no log-out was.
+    /// Whether a login of that browser's was acknowledged, and no logout was.
     fn is_in(&self, browser: usize) -> bool {
         self.browsers[browser].session.is_some_and(|session| {
             let session = &self.world.state().sessions[session];
@@ -388,7 +388,7 @@ impl Play {
     }
 
     fn logs_in(&mut self, browser: usize) -> SentRequest {
-        // A visitor without a session gets one now and then, which may be kept at the log-in.
+        // A visitor without a session gets one now and then, which may be kept at the login.
         if self.rng.bool() {
             let asked = self.asks(browser, Kind::None, 0);
             let pending = vec![self.send(asked)];
@@ -415,7 +415,7 @@ impl Play {
         self.send(asked)
     }
 
-    /// What a log-in or a log-out makes unclear until it is answered.
+    /// What a login or a logout makes unclear until it is answered.
     fn begins(&mut self, asked: &SentRequest) {
         self.may_lose_cart(asked);
         let mut state = self.world.state();

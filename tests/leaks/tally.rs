@@ -37,8 +37,8 @@ impl Tally {
     /// `faults`: all that may fail.
     pub(crate) fn new(faults: impl IntoIterator<Item = String>) -> Self {
         let tried = [
-            "log-in",
-            "log-out",
+            "login",
+            "logout",
             "revoked",
             "over",
             "over at once",
@@ -100,8 +100,8 @@ impl Tally {
             self.count_if(is_so, what);
         }
         if answer.status == 303 {
-            self.count_if(matches!(asked.does, Does::LogIn(_)), "log-in");
-            self.count_if(matches!(asked.does, Does::LogOut(_)), "log-out");
+            self.count_if(matches!(asked.does, Does::LogIn(_)), "login");
+            self.count_if(matches!(asked.does, Does::LogOut(_)), "logout");
         }
     }
 

@@ -17,7 +17,7 @@ const DIGITS: usize = 12;
 pub(crate) const USERS: usize = 6;
 pub(crate) const GROUPS: usize = 2;
 
-/// How often each thing is in a cart that was put there without a log-in: as often as it may be, and more than
+/// How often each thing is in a cart that was put there without a login: as often as it may be, and more than
 /// any number of a user's.
 pub(crate) const WITHOUT_LOGIN: u64 = 1_000_000;
 
@@ -29,7 +29,7 @@ pub(crate) enum Owner {
     Group(usize),
     /// The browser that has the session.
     Session(usize),
-    /// A browser, with any user: also what it has put into its cart without a log-in.
+    /// A browser, with any user: also what it has put into its cart without a login.
     Browser(usize),
 }
 
@@ -82,9 +82,9 @@ pub(crate) struct Session {
     /// The only user it ever had: a session never is two users'.
     pub(crate) was: Option<usize>,
     pub(crate) holder: Holder,
-    /// When the log-in was acknowledged, where all was well then.
+    /// When the login was acknowledged, where all was well then.
     pub(crate) known: Option<Instant>,
-    /// Whether a log-out has begun, or the outcome of a log-in is unknown.
+    /// Whether a logout has begun, or the outcome of a login is unknown.
     pub(crate) is_unclear: bool,
     pub(crate) ended: Option<SessionEnd>,
     /// Whether the browser keeps the cookie of a session that has ended so, and may log in with it.
@@ -279,7 +279,7 @@ impl State {
         let marks = marks.filter_map(|mark| Some((mark.to_owned(), *self.marks.get(mark)?)));
         let count = between(text, "<i id=count>", "</i>").and_then(|count| count.parse().ok());
         let count = count.and_then(|count: u64| {
-            // A cart brought along from before the log-in counts no mark.
+            // A cart brought along from before the login counts no mark.
             let bought = count % WITHOUT_LOGIN;
             Some((count, *self.counts.get(&bought)?))
         });

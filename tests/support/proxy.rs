@@ -546,6 +546,6 @@ pub fn shop(pages: impl Fn(&super::origin::Request) -> Reply + Send + Sync + 'st
 /// browser sends from then on: `login=<token>`.
 pub fn log_in(proxy: &Proxy, user: &str) -> String {
     let answer: Answer = proxy.post(&format!("/login?{user}")).send();
-    let token = answer.cookie("login").expect("a log-in sets the session cookie");
+    let token = answer.cookie("login").expect("a login sets the session cookie");
     format!("login={token}")
 }

@@ -15,12 +15,12 @@ import shop
 
 CACHED = "Cache-Control: max-age=300\r\n"
 NOT_CACHED = "Cache-Control: no-store\r\n"
-# How many of the last views are kept for a log-in.
+# How many of the last views are kept for a login.
 VIEWS_MAX = 20
 
 
 class Site:
-    """What the site remembers: log-ins, and what was viewed with them."""
+    """What the site remembers: logins, and what was viewed with them."""
 
     def __init__(self):
         self.users = {}

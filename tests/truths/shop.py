@@ -43,7 +43,7 @@ class View(NamedTuple):
     agent: str
     language: str
     cookies: dict
-    # The name of the log-in, and the items that it has viewed; the last one comes last.
+    # The name of the login, and the items that it has viewed; the last one comes last.
     user: str | None
     viewed: list
 
@@ -89,7 +89,7 @@ def viewed(view):
 
 
 def tag(view):
-    """Names the log-in's cookie, and does not tell it."""
+    """Names the login's cookie, and does not tell it."""
     sid = view.cookies.get("sid") if view.user else None
     return hashlib.sha256(sid.encode()).hexdigest()[:8] if sid else "none"
 

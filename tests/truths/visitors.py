@@ -49,7 +49,7 @@ class Visitor:
         self.name = name_of(number)
         self.cookies = {}
         self.user = None
-        # Items since the log-in: the site keeps them for it.
+        # Items since the login: the site keeps them for it.
         self.viewed = []
         self.pages = 0
         self.to_come = scripts(chance, has_all_cookies)
@@ -62,7 +62,7 @@ class Visitor:
         self.run_scripts()
 
     def add_log_in(self, chance):
-        """Almost a third has a log-in, from the first or the second visit on."""
+        """Almost a third has a login, from the first or the second visit on."""
         visit = self.visits[min(chance.randint(0, 1), len(self.visits) - 1)]
         if chance.random() < 0.3:
             visit.insert(1, "login")
@@ -197,7 +197,7 @@ class Crowd:
         answer = await self.ask(client, visitor, "/login", body)
         visitor.keep_cookies(answer)
         if answer.status != 303 or "sid" not in visitor.cookies:
-            return self.note_wrong("/login", "a log-in", f"{answer.status} {answer.set_cookies}")
+            return self.note_wrong("/login", "a login", f"{answer.status} {answer.set_cookies}")
         visitor.user = visitor.name
 
     async def ask(self, client, visitor, target, body=None):

@@ -9,7 +9,7 @@ use ahash::RandomState;
 use anteroom_http::ident::{PageKey, StoredToken};
 use quick_cache::sync::Cache;
 
-/// The most networks, tokens, pages and log-in pages.
+/// The most networks, tokens, pages and login pages.
 const NETWORKS_MAX: usize = 16_384;
 const TOKENS_MAX: usize = 16_384;
 const PAGES_MAX: usize = 65_536;
@@ -33,7 +33,7 @@ pub struct ClassMemory {
     tokens: Cache<u64, ()>,
     /// By the hash of a page: the network that first asked for it, and whether another has since.
     pages: Cache<u64, (u32, bool)>,
-    /// Hashes of sites with paths of which the answer was a log-in.
+    /// Hashes of sites with paths of which the answer was a login.
     log_ins: Cache<u64, ()>,
     /// How long those paths are, modulo 64: a bit for each length. Most other paths are told from them by that.
     log_in_lengths: AtomicU64,

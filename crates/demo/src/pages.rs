@@ -149,7 +149,7 @@ pub(super) fn cart(made: PageTiming) -> Html {
     frame("Your cart", "public", &main, Some(made))
 }
 
-/// The log-in form, with the reason why the last attempt failed, if any. The form has no CSRF field, so that
+/// The login form, with the reason why the last attempt failed, if any. The form has no CSRF field, so that
 /// the page can be shared: the shop keeps no sessions to bind one to.
 pub(super) fn login(problem: Option<&str>, made: PageTiming) -> Html {
     let problem = problem.map_or_else(Html::default, |why| {

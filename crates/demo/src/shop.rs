@@ -33,7 +33,7 @@ use super::pages::{self, PageTiming, TourStep};
 /// | `/item/{item}` | one item |
 /// | `/static/{file}` | style sheet and pictures, with an `ETag` |
 /// | `/cart` | the cart, filled in by a script; a POST of `item` and `count` puts that in |
-/// | `/login` | the log-in form; a POST of `user` logs that user in |
+/// | `/login` | the login form; a POST of `user` logs that user in |
 /// | `/logout` | a POST logs out |
 /// | `/account` | the personal page |
 /// | `/example` | a page for everyone that requests the visitor's own data from the proxy |
@@ -396,7 +396,7 @@ where
     }
 }
 
-/// The user in a log-in form, or an error message for the visitor.
+/// The user in a login form, or an error message for the visitor.
 fn user_in(body: &[u8]) -> Result<String, &'static str> {
     let user = form::field(body, "user").unwrap_or_default();
     let user = user.trim();

@@ -160,7 +160,7 @@ static PROXY_LOGIN: [HeaderName; 3] = [
 ];
 
 /// SECURITY: fields that stay even when `Connection` names them. Removing them could turn a private page into
-/// a shared one, drop a log-in, or change where a message ends. RFC 9110 §7.6.1 forbids naming a field that
+/// a shared one, drop a login, or change where a message ends. RFC 9110 §7.6.1 forbids naming a field that
 /// is meant for all recipients.
 static END_TO_END: [HeaderName; 38] = [
     header::ACCEPT,

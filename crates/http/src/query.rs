@@ -105,7 +105,7 @@ pub fn value(query: &str, name: &str) -> Option<String> {
     String::from_utf8(decoded(value).into_owned()).ok()
 }
 
-/// Whether a parameter shows that the page is specific to one person or one moment: a log-in code or state, a
+/// Whether a parameter shows that the page is specific to one person or one moment: a login code or state, a
 /// token, a signed URL, a preview. Such a page gets no default freshness lifetime.
 #[must_use]
 pub fn has_uncacheable_parameter(query: &str) -> bool {
@@ -237,7 +237,7 @@ fn decoded(text: &str) -> Cow<'_, [u8]> {
 }
 
 const UNCACHEABLE: &[&[u8]] = &[
-    // Redirects during log-in (RFC 6749 §4.1.2).
+    // Redirects during login (RFC 6749 §4.1.2).
     b"code",
     b"state",
     // Access granted by the URL itself.

@@ -22,7 +22,7 @@ pub fn needs_secure(name: &str) -> bool {
     begins("__Host-") || begins("__Secure-")
 }
 
-/// Whether a response makes the browser delete all cookies of the site, or other data that may hold a log-in.
+/// Whether a response makes the browser delete all cookies of the site, or other data that may hold a login.
 #[must_use]
 pub fn clears_logins(headers: &HeaderMap) -> bool {
     let holds = |line: &[u8], word: &[u8]| {
@@ -92,7 +92,7 @@ pub fn cleared(headers: &HeaderMap, now: u64) -> impl Iterator<Item = &[u8]> {
 }
 
 /// Whether a line removes its cookie: the value is empty, `%20` or `deleted`, as frameworks write it on
-/// log-out, or the cookie has expired (RFC 6265 §5.3 step 11, `Max-Age` before `Expires`).
+/// logout, or the cookie has expired (RFC 6265 §5.3 step 11, `Max-Age` before `Expires`).
 #[must_use]
 pub fn clears(line: &[u8], now: u64) -> bool {
     let mut parts = line.split(|&b| b == b';');

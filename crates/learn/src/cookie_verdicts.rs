@@ -180,7 +180,7 @@ fn verdict(
         return ("unclear", text);
     }
     if context.of(&cookie.name).means_session {
-        let why = "but its name is that of a session, in which an app may keep a cart or a log-in";
+        let why = "but its name is that of a session, in which an app may keep a cart or a login";
         return ("unclear", format!("{same_pages}, {why}"));
     }
     if cookie.visitors.len() < SURE_VISITORS {

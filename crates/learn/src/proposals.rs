@@ -44,7 +44,7 @@ impl Findings<'_> {
     }
 }
 
-/// `[session] app`, if the cookies are those of an app that has a preset. It knows more than cookies tell: log-ins, and
+/// `[session] app`, if the cookies are those of an app that has a preset. It knows more than cookies tell: logins, and
 /// which edits make pages stale.
 fn known_app(cookies: &[LearnedCookieReport]) -> Option<Proposal> {
     let named = |is_one: &dyn Fn(&str) -> bool| {
@@ -65,7 +65,7 @@ fn known_app(cookies: &[LearnedCookieReport]) -> Option<Proposal> {
     let (app, cookie) = found.into_iter().find_map(|(app, cookie)| Some((app, cookie?)))?;
     Some(Proposal {
         reason: format!(
-            "{}: a cookie of this app, whose preset has more than cookies: log-ins, and edits that make pages stale",
+            "{}: a cookie of this app, whose preset has more than cookies: logins, and edits that make pages stale",
             cookie.name
         ),
         toml: format!("# [session]\n# app = {app:?}"),

@@ -22,7 +22,7 @@ use super::{OriginBody, OriginError, UploadBody};
 /// Which connection may carry a request, and what happens to it afterwards.
 #[derive(Clone, Debug)]
 pub enum ConnectionReuse {
-    /// Any; afterwards it is kept for any request. If the response begins a log-in of the connection (NTLM,
+    /// Any; afterwards it is kept for any request. If the response begins a login of the connection (NTLM,
     /// Negotiate), the connection is pinned to this slot instead, or closed if there is no slot.
     Pool(Option<PinnedSlot>),
     /// The one in the slot or a new one; afterwards it returns to the slot.
@@ -135,7 +135,7 @@ impl ServerConnections {
     }
 
     /// Returns what carries a request, and whether it was open already. A request that logs a connection in
-    /// is never sent on a shared connection (RFC 9113 has no such log-in).
+    /// is never sent on a shared connection (RFC 9113 has no such login).
     async fn carrier(
         self: &Rc<Self>,
         request: &Request<UploadBody>,
@@ -534,7 +534,7 @@ pub(super) fn framing(
     }
 }
 
-/// Whether a response offers a log-in of the connection: NTLM, or Negotiate, by which browsers carry NTLM
+/// Whether a response offers a login of the connection: NTLM, or Negotiate, by which browsers carry NTLM
 /// (MS-NTHT, RFC 4559 §6).
 fn binds_connection(head: &::http::response::Parts) -> bool {
     let (challenge, fits) = match head.status {

@@ -184,7 +184,7 @@ impl Upstream {
         let SendFailure { error, again: Some(request), .. } = failed else {
             return Err(failed.error);
         };
-        // A log-in on a connection that is gone must begin again, which the client does.
+        // A login on a connection that is gone must begin again, which the client does.
         let is_free = matches!(keep, ConnectionReuse::Pool(_));
         if !is_free || !(error.reached_no_server() || self.server_list.may_send_again()) {
             return Err(error);

@@ -1,4 +1,4 @@
-//! `[session.login]`, `[session.logout]`, `[session.verify]`: how log-ins of an app that keeps its own sessions
+//! `[session.login]`, `[session.logout]`, `[session.verify]`: how logins of an app that keeps its own sessions
 //! are recognised.
 
 use std::time::Duration;
@@ -14,13 +14,13 @@ use anteroom_http::query;
 /// The app's own requests that log in and out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoginRules {
-    /// Log-ins.
+    /// Logins.
     pub login: Option<LoginRule>,
-    /// Log-outs.
+    /// Logouts.
     pub logout: Option<LogoutRule>,
 }
 
-/// By what a log-in is recognised.
+/// By what a login is recognised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoginRule {
     /// The requests.
@@ -31,7 +31,7 @@ pub struct LoginRule {
     pub user: Option<LoginUser>,
 }
 
-/// By what a log-out is recognised.
+/// By what a logout is recognised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogoutRule {
     /// The requests.
@@ -40,7 +40,7 @@ pub struct LogoutRule {
     pub success: Success,
 }
 
-/// Where a log-in has the user's name.
+/// Where a login has the user's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoginUser {
     /// In the app's answer.

@@ -9,7 +9,7 @@ pub const PAGE_KIND_VERSION: u32 = 1;
 pub enum RequestClass {
     /// The session store or the app has named the user.
     Known,
-    /// A log-in: the page with its form, the form, and other requests that change something.
+    /// A login: the page with its form, the form, and other requests that change something.
     LogIn,
     /// A visitor without a login asks for a page that others have asked for, or comes from the network of a known user.
     Seen,
@@ -56,7 +56,7 @@ pub struct RouteLimit {
 pub struct Priority {
     /// Its class.
     pub class: RequestClass,
-    /// Whether it changes something. Of log-ins, the form comes before the page that shows it.
+    /// Whether it changes something. Of logins, the form comes before the page that shows it.
     pub is_change: bool,
     /// Its flow, by a hash: the user, or the network of another visitor. Within a class, flows are served alike.
     pub flow: u64,
@@ -79,7 +79,7 @@ impl Priority {
         is_over_quota: false,
     };
 
-    /// Whether limits of strangers count it: it is neither a known user's nor a log-in, nor of the proxy's own accord.
+    /// Whether limits of strangers count it: it is neither a known user's nor a login, nor of the proxy's own accord.
     #[must_use]
     pub fn counts_as_stranger(&self) -> bool {
         matches!(self.class, RequestClass::Seen | RequestClass::New) && !self.is_over_quota

@@ -82,7 +82,7 @@ pub fn advice(
     })
 }
 
-/// The paths by which visitors log in or out, or the app tells who they are. No advice to share names them: a log-out that
+/// The paths by which visitors log in or out, or the app tells who they are. No advice to share names them: a logout that
 /// the cache answers does not reach the app.
 struct SessionPaths<'s> {
     patterns: Vec<&'s PathPattern>,

@@ -222,7 +222,7 @@ pub(crate) struct RequestContext<'a> {
     /// Unix time in seconds.
     pub(crate) now: f64,
     pub(crate) kind: RequestKind,
-    /// The captured part of the request's body, if the request may be a log-in or change pages by a form.
+    /// The captured part of the request's body, if the request may be a login or change pages by a form.
     pub(crate) kept_body: KeptBody,
     /// Whether the origin may have received the request.
     may_have_reached: Cell<bool>,
@@ -294,7 +294,7 @@ impl RequestContext<'_> {
         self.admitted.certificate(self.client)
     }
 
-    /// Whether a log-in or log-out rule matches the request.
+    /// Whether a login or logout rule matches the request.
     pub(crate) fn matches(&self, rule: &RequestPattern) -> bool {
         rule.fits(&self.head.method, &self.head.uri, &self.admitted.path)
     }

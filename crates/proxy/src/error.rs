@@ -108,14 +108,14 @@ pub(crate) enum Error {
     BrokenOff {
         /// The error of the origin.
         source: OriginError,
-        /// The cookie of a log-in that was carried out before. It must reach the client, because the
+        /// The cookie of a login that was carried out before. It must reach the client, because the
         /// visitor's old cookie is void.
         cookie: Option<HeaderValue>,
     },
     /// A fetch for the cache failed that is shared with other requests.
     #[error("the origin failed for another request")]
     OriginShared(FlightFailure),
-    /// A log-in or log-out could not be stored.
+    /// A login or logout could not be stored.
     #[error("the session could not be stored")]
     Session(#[source] Box<dyn std::error::Error>),
     /// A defect of Anteroom ended the request.
@@ -126,7 +126,7 @@ pub(crate) enum Error {
     Cart {
         /// The error of the store.
         source: Box<dyn std::error::Error>,
-        /// The cookie of a log-in that was carried out before. It must reach the client, because the
+        /// The cookie of a login that was carried out before. It must reach the client, because the
         /// visitor's old cookie is void.
         cookie: Option<HeaderValue>,
     },

@@ -191,7 +191,7 @@ fn listener(cx: &RequestContext<'_>) -> Option<BodyTap> {
     }))
 }
 
-/// Whether a log-in rule looks for the user in the body.
+/// Whether a login rule looks for the user in the body.
 fn may_log_in(cx: &RequestContext<'_>) -> bool {
     let Some(rule) = &cx.worker.settings.watched.login else { return false };
     matches!(rule.user, Some(LoginUser::Form(_) | LoginUser::Json(_)))

@@ -75,7 +75,7 @@ pub struct ProxySettings {
     pub verify: Option<Arc<Verifier>>,
     /// The requests of the app that log in and out.
     pub watched: LoginRules,
-    /// The sessions that the proxy creates at log-ins, if it creates any (`mint`).
+    /// The sessions that the proxy creates at logins, if it creates any (`mint`).
     pub minted: Option<SessionCreation>,
     /// The tokens of visitors without a login. With `None`, a cookie of that name has no meaning for the
     /// proxy.
@@ -148,12 +148,12 @@ pub struct Rates {
     pub counters: Option<Arc<RateLimitCounters>>,
 }
 
-/// The sessions that the proxy creates when the app names the user at a log-in.
+/// The sessions that the proxy creates when the app names the user at a login.
 #[derive(Clone, Debug)]
 pub struct SessionCreation {
     /// The session cookie.
     pub cookie: SessionCookie,
-    /// Whether a log-in is valid at its own host only. Otherwise it is valid at every host.
+    /// Whether a login is valid at its own host only. Otherwise it is valid at every host.
     pub per_host: bool,
 }
 

@@ -22,7 +22,7 @@ pub(crate) struct Visitor {
     /// Whether the visitor's session cookies must be withheld from the app, because their session was
     /// revoked.
     pub(crate) is_revoked: bool,
-    /// The tokens, if the request carries several. None of them is trusted, and a log-out or log-in ends them
+    /// The tokens, if the request carries several. None of them is trusted, and a logout or login ends them
     /// all.
     pub(crate) duplicates: Vec<StoredToken>,
     pub(crate) user: Option<User>,

@@ -39,7 +39,7 @@ impl Sessions {
         owner: &CartOwner,
         change: &CartChange,
     ) -> Result<CartAnswer, StoreError> {
-        // The store may not have this log-out yet.
+        // The store may not have this logout yet.
         if self.unwritten().contains_key(&owner.token) {
             return Ok(CartAnswer::NotLoggedIn);
         }

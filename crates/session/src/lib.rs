@@ -1,8 +1,8 @@
-//! Sessions: the user of a token, and log-ins and log-outs.
+//! Sessions: the user of a token, and logins and logouts.
 //!
 //! A token that was found is remembered for a second at most, counted from the last call to the
 //! store: a look-up, or a visit, which gives the same answer. So a busy session needs no look-up. That a
-//! token has no user is remembered for 100 ms, for the parts of a page. A log-out takes effect in this process at
+//! token has no user is remembered for 100 ms, for the parts of a page. A logout takes effect in this process at
 //! once, whatever the store does. A token that cannot be looked up is unknown, and never anonymous.
 //!
 //! Nothing here knows pages, or what a request asks for.
@@ -49,11 +49,11 @@ pub use verify_queue::{VerifyPermit, VerifyReason};
 const MEMO_MAX: usize = 100_000;
 /// How long a token is remembered, in seconds.
 const MEMO_TTL: f64 = 1.0;
-/// How many log-outs that wait are retried at a time.
+/// How many logouts that wait are retried at a time.
 const LOG_OUTS_AT_ONCE: usize = 32;
-/// How long a response waits for the store to take a log-out, which is already in effect here.
+/// How long a response waits for the store to take a logout, which is already in effect here.
 const LOG_OUT_TIMEOUT: Duration = Duration::from_millis(250);
-/// Log-outs that may wait for the store.
+/// Logouts that may wait for the store.
 const LOG_OUTS_MAX: usize = 100_000;
 
 /// The sessions, under the rules of one configuration.
@@ -70,7 +70,7 @@ pub struct SessionMemory {
     memo: Cache<StoredToken, Arc<RememberedToken>>,
     /// Tokens that had no user a moment ago.
     unknown: UnknownTokens,
-    /// Goes up with every log-in and log-out: the result of an earlier look-up is then not
+    /// Goes up with every login and logout: the result of an earlier look-up is then not
     /// remembered.
     epoch: AtomicU64,
     /// Tokens logged out here that the store does not have yet.
@@ -136,16 +136,16 @@ pub struct LookupTimes {
     epoch: u64,
 }
 
-/// What a visitor had before the log-in.
+/// What a visitor had before the login.
 #[derive(Clone, Debug, Default)]
 pub struct PreviousIdentity {
-    /// The session of the token in the cookie: removed everywhere by the log-in.
+    /// The session of the token in the cookie: removed everywhere by the login.
     pub session: Option<StoredToken>,
     /// The data kept without a login: it moves to the new session.
     pub visitor: Option<VisitorToken>,
 }
 
-/// Why a log-in failed.
+/// Why a login failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LogInError {
     /// The operating system gave no random bytes.
@@ -156,9 +156,9 @@ pub enum LogInError {
     Store(#[source] StoreError),
 }
 
-/// Too many log-outs wait for the store already.
+/// Too many logouts wait for the store already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("too many log-outs wait for the store")]
+#[error("too many logouts wait for the store")]
 pub struct TooManyLogOuts;
 
 impl Sessions {
@@ -207,7 +207,7 @@ impl Sessions {
     /// The same for a request that may be for a part of a page: if `is_part`, the store is not asked about a token
     /// that had no user in the last 100 ms.
     ///
-    /// Another program, or a log-in at another proxy, may have written a user since. So a page is always looked
+    /// Another program, or a login at another proxy, may have written a user since. So a page is always looked
     /// up, and what the look-up finds is known to its parts.
     ///
     /// # Errors
@@ -238,7 +238,7 @@ impl Sessions {
         let user = found.user.clone();
         if self.memory.epoch.load(Ordering::Acquire) == epoch {
             self.memory.memo.insert(token.clone(), Arc::new(RememberedToken::new(found, at)));
-            // A log-out between the comparison and the insertion has looked for the memo too soon.
+            // A logout between the comparison and the insertion has looked for the memo too soon.
             if self.memory.epoch.load(Ordering::Acquire) != epoch {
                 self.memory.memo.remove(token);
             }
@@ -251,7 +251,7 @@ impl Sessions {
             return;
         }
         self.memory.unknown.remember(token, asked.at);
-        // A log-in between the comparison and the insertion has forgotten the token too soon.
+        // A login between the comparison and the insertion has forgotten the token too soon.
         if self.memory.epoch.load(Ordering::Acquire) != asked.epoch {
             self.memory.unknown.forget(token);
         }
@@ -310,13 +310,13 @@ impl Sessions {
             if !held || !found.user.is_same(user) {
                 self.memory.memo.remove(token);
             } else if self.memory.epoch.load(Ordering::Acquire) == asked.epoch
-                // A visit does not check the app's current attributes, or what the log-in is bound
+                // A visit does not check the app's current attributes, or what the login is bound
                 // to.
                 && found.user.attributes().next().is_none()
                 && !found.user.is_bound()
                 && !self.unwritten().contains_key(token)
             {
-                // Nothing is inserted: if a log-out removes the entry right now it stays away, and
+                // Nothing is inserted: if a logout removes the entry right now it stays away, and
                 // this renews an unreachable value.
                 found.renew(asked.at);
             }
@@ -350,7 +350,7 @@ impl Sessions {
         Ok(token)
     }
 
-    /// A log-in to the app itself: maps its new token to a user, and removes the old one
+    /// A login to the app itself: maps its new token to a user, and removes the old one
     /// everywhere. In the store when it returns.
     ///
     /// # Errors
@@ -401,7 +401,7 @@ impl Sessions {
     /// Logs a token out: here at once, in the store now or as soon as it is reachable.
     ///
     /// # Errors
-    /// When too many log-outs already wait for the store.
+    /// When too many logouts already wait for the store.
     pub async fn log_out<S: LogInStore + RevocationStore>(
         &self,
         store: &S,
@@ -413,7 +413,7 @@ impl Sessions {
     /// The same, ended as `how` says.
     ///
     /// # Errors
-    /// When too many log-outs already wait for the store.
+    /// When too many logouts already wait for the store.
     pub async fn end_as<S: LogInStore + RevocationStore>(
         &self,
         store: &S,
@@ -432,7 +432,7 @@ impl Sessions {
         }
         let ending = self.end_in_store(store, token, how);
         if tokio::time::timeout(patience(LOG_OUT_TIMEOUT), ending).await.is_err() {
-            tracing::debug!("a log-out is queued: the store did not answer in time");
+            tracing::debug!("a logout is queued: the store did not answer in time");
         }
         Ok(())
     }
@@ -455,7 +455,7 @@ impl Sessions {
         };
         let ended = ending.await;
         if let Err(error) = &ended {
-            tracing::debug!(%error, "a log-out waits for the store");
+            tracing::debug!(%error, "a logout waits for the store");
             if fault!("lost") {
                 self.unwritten().remove(token);
             }
@@ -474,13 +474,13 @@ impl Sessions {
         self.memory.unknown.forget(token);
     }
 
-    /// Log-outs that wait for the store.
+    /// Logouts that wait for the store.
     #[must_use]
     pub fn log_outs_waiting(&self) -> usize {
         self.unwritten().len()
     }
 
-    /// Retries the waiting log-outs. Returns whether none is left.
+    /// Retries the waiting logouts. Returns whether none is left.
     pub async fn flush_log_outs<S: LogInStore + RevocationStore>(&self, store: &S) -> bool {
         let waiting: Vec<_> =
             self.unwritten().iter().map(|(token, how)| (token.clone(), *how)).collect();
@@ -691,7 +691,7 @@ mod tests {
         with_store(async |store| {
             let fixture = Fixture::open(&store).await;
             fixture.sessions.unwritten().insert(fixture.token.clone(), Ending::LoggedOut);
-            // Between the two halves of a log-out, and after them.
+            // Between the two halves of a logout, and after them.
             fixture.renew(fixture.sessions.asking(1_002.0), true);
             assert!(!fixture.remembers(1_002.0));
             fixture.sessions.forget(&fixture.token);

@@ -1,6 +1,6 @@
 //! Tokens without a user, remembered for a moment.
 //!
-//! An app that gives each visitor a session cookie has many tokens that are in no log-in. The parts of a page
+//! An app that gives each visitor a session cookie has many tokens that are in no login. The parts of a page
 //! arrive together, and need no look-up each.
 
 use quick_cache::sync::Cache;

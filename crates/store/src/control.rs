@@ -20,9 +20,9 @@ pub struct SessionLifetimes {
     pub now: f64,
     /// A session is over when it was not seen for this many seconds; `None`: no such limit.
     pub idle: Option<f64>,
-    /// A session is over this many seconds after its log-in; `None`: no such limit.
+    /// A session is over this many seconds after its login; `None`: no such limit.
     pub absolute: Option<f64>,
-    /// Whether the store may record when it first saw a session with an unknown log-in time.
+    /// Whether the store may record when it first saw a session with an unknown login time.
     pub notes: bool,
 }
 
@@ -71,7 +71,7 @@ pub struct Session {
     pub token: StoredToken,
     /// Its user.
     pub user: User,
-    /// The Unix time of its log-in; for a session that the app wrote, when it was first seen, if
+    /// The Unix time of its login; for a session that the app wrote, when it was first seen, if
     /// known.
     pub since: Option<f64>,
     /// The Unix time when it was last seen.
@@ -117,7 +117,7 @@ pub(super) fn behind(from: Option<Bookmark>, times: &[u64]) -> Option<Bookmark> 
     Some(Bookmark { at, offset: before.map_or(0, |from| from.offset) + same as u64 })
 }
 
-/// At most `most` of a user's sessions after `from`; they are ordered by log-in time.
+/// At most `most` of a user's sessions after `from`; they are ordered by login time.
 #[must_use]
 pub fn by_log_in(
     mut sessions: Vec<Session>,
@@ -154,7 +154,7 @@ pub trait SessionListing {
         token: &StoredToken,
     ) -> impl Future<Output = Result<Option<Session>, StoreError>>;
 
-    /// A user's sessions by the index, the oldest log-in first, at most [`WALK_MAX`].
+    /// A user's sessions by the index, the oldest login first, at most [`WALK_MAX`].
     fn sessions_of(&self, user: &User) -> impl Future<Output = Result<Vec<Session>, StoreError>>;
 
     /// At most `most` sessions, last seen first. A session that is seen during the call may be

@@ -115,7 +115,7 @@ pub mod traits {
 pub struct StoreLimits {
     /// The budget of one read (`check_token`, `page`).
     pub read_timeout: Duration,
-    /// The budget of one write that a request waits for (log-in, cart).
+    /// The budget of one write that a request waits for (login, cart).
     pub write_timeout: Duration,
     /// How many items `viewed:<token>` keeps.
     pub viewed_items: u32,

@@ -1,4 +1,4 @@
-//! Sessions: the user of a token, log-ins and log-outs, and visits.
+//! Sessions: the user of a token, logins and logouts, and visits.
 
 use std::future::Future;
 
@@ -30,10 +30,10 @@ pub struct VisitResult {
     pub held: bool,
 }
 
-/// What a log-in does with the visitor's previous session.
+/// What a login does with the visitor's previous session.
 #[derive(Clone, Debug)]
 pub struct Rotation {
-    /// The token in the visitor's cookie, if any: removed everywhere by the log-in.
+    /// The token in the visitor's cookie, if any: removed everywhere by the login.
     pub old: Option<StoredToken>,
     /// The new token.
     pub new: StoredToken,
@@ -41,19 +41,19 @@ pub struct Rotation {
     pub user: User,
     /// Unix time in seconds.
     pub now: f64,
-    /// The most sessions of the user; beyond it, those with the oldest log-in are removed. 0: no
+    /// The most sessions of the user; beyond it, those with the oldest login are removed. 0: no
     /// limit.
     pub most: u32,
-    /// What happens to the carts of sessions that the log-in ends, unless they move to the new
+    /// What happens to the carts of sessions that the login ends, unless they move to the new
     /// token; `None`: they are removed.
     pub expiry_action: Option<ExpiryAction>,
-    /// The visitor's token before the log-in: its cart and views move to the new session, and the
+    /// The visitor's token before the login: its cart and views move to the new session, and the
     /// token is removed everywhere. If the session's cart has the same item, the larger count is
     /// kept; items beyond [`super::CART_MAX`] are left out. Of all views the newest are kept.
     pub visitor: Option<VisitorToken>,
 }
 
-/// What a log-in did with other sessions.
+/// What a login did with other sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RotationResult {
     /// The user's sessions that were removed, see [`Rotation::most`].
@@ -70,7 +70,7 @@ pub trait TokenStore {
         token: &StoredToken,
     ) -> impl Future<Output = Result<Option<User>, StoreError>>;
 
-    /// The same, if the session is not over by these terms. A session with an unknown log-in time
+    /// The same, if the session is not over by these terms. A session with an unknown login time
     /// counts from the first call of this, or the first visit, that saw it. Within the read budget.
     fn live_token(
         &self,
@@ -79,9 +79,9 @@ pub trait TokenStore {
     ) -> impl Future<Output = Result<Option<LogIn>, StoreError>>;
 }
 
-/// Log-ins and log-outs. Each is durable when it returns.
+/// Logins and logouts. Each is durable when it returns.
 pub trait LogInStore {
-    /// Creates or renews a session at log-in: `login:`, `recent:`, and with an item
+    /// Creates or renews a session at login: `login:`, `recent:`, and with an item
     /// `viewed:<token>` (the newest [`super::StoreLimits::viewed_items`]) and `viewed:` (−1), in one
     /// atomic step.
     fn update_token(
@@ -92,7 +92,7 @@ pub trait LogInStore {
         now: f64,
     ) -> impl Future<Output = Result<(), StoreError>>;
 
-    /// A log-in: the new token is written and the old one removed everywhere, in one atomic step.
+    /// A login: the new token is written and the old one removed everywhere, in one atomic step.
     /// The old token's views and cart move to the new one only if it had the same user and the new
     /// one has none. The user's sessions over [`Rotation::most`] are removed with all their data.
     /// The carts of sessions that end this way are handed on as [`Rotation::expiry_action`] says,
@@ -102,7 +102,7 @@ pub trait LogInStore {
         rotation: &Rotation,
     ) -> impl Future<Output = Result<RotationResult, StoreError>>;
 
-    /// A log-out: afterwards no key mentions the token. Other processes are informed.
+    /// A logout: afterwards no key mentions the token. Other processes are informed.
     fn revoke_token(&self, token: &StoredToken) -> impl Future<Output = Result<(), StoreError>>;
 
     /// The same for a session that is not ended by its visitor: its cart is handed on as
@@ -114,7 +114,7 @@ pub trait LogInStore {
         expiry_action: &ExpiryAction,
     ) -> impl Future<Output = Result<EndedCarts, StoreError>>;
 
-    /// Finishes what log-ins have begun in processes that stopped meanwhile, where a log-in takes more than one step.
+    /// Finishes what logins have begun in processes that stopped meanwhile, where a login takes more than one step.
     /// Returns how many there were.
     fn finish_handovers(&self, now: f64) -> impl Future<Output = Result<usize, StoreError>>;
 }

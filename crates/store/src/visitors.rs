@@ -58,7 +58,7 @@ pub struct VisitorsEvicted {
 }
 
 /// Visitor tokens: `visitors:`, and `cart:` and `viewed:` of each. These steps do not read or write
-/// sessions; the exception is a log-in that takes over its visitor's data, see
+/// sessions; the exception is a login that takes over its visitor's data, see
 /// [`super::Rotation::visitor`].
 pub trait VisitorStore {
     /// Begins to keep a visitor's views, with this item. Within the read budget, because a page
@@ -112,7 +112,7 @@ pub trait VisitorStore {
 
     /// Moves a token's data to a session, only if `login:` holds that user for the session, and
     /// removes the token: of several concurrent calls, one gets the data. It is merged as at a
-    /// log-in, see [`super::Rotation::visitor`]. Durable when it returns.
+    /// login, see [`super::Rotation::visitor`]. Durable when it returns.
     fn merge_visitor(
         &self,
         token: &VisitorToken,

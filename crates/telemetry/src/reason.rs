@@ -47,7 +47,7 @@ words! {
         IdentityField = "identity-field",
         /// The client showed a certificate.
         ClientCertificate = "client-certificate",
-        /// The connection is bound to a log-in (NTLM, Negotiate).
+        /// The connection is bound to a login (NTLM, Negotiate).
         BoundConnection = "bound-connection",
         /// The request has a condition that only the origin can judge: `If-Match`, `If-Unmodified-Since`.
         Condition = "condition",
@@ -111,7 +111,7 @@ words! {
         SessionInLink = "session-id-in-link",
         /// The leak guard could not decode or read the page.
         Undecodable = "undecodable",
-        /// The leak guard found a password field or a log-in form, on a page that has lost its cookie or is a
+        /// The leak guard found a password field or a login form, on a page that has lost its cookie or is a
         /// segment's.
         PasswordField = "password-field",
         /// The page has lost its cookie, and the leak guard found a form that is sent by POST.

@@ -631,7 +631,7 @@ pub const fn page_of(reason: Reason) -> (&'static str, &'static str) {
             "a defect of Anteroom ended this request; the answer is 500",
             "report the log's line with `panicked`",
         ),
-        Reason::LoginRequired => ("the route has `require = \"login\"`", "a log-in"),
+        Reason::LoginRequired => ("the route has `require = \"login\"`", "a login"),
         Reason::Maintenance => (
             "the route has `maintenance = true`, and no page is stored",
             "the end of the maintenance",

@@ -13,7 +13,7 @@ export class Refused extends Error {
 
 let loggedOut = () => {};
 
-/** Sets what happens when the proxy asks for a log-in. */
+/** Sets what happens when the proxy asks for a login. */
 export function onLoggedOut(then) {
   loggedOut = then;
 }

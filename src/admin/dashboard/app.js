@@ -1,4 +1,4 @@
-// The dashboard: log-in, navigation between screens, notices on all of them, and the theme.
+// The dashboard: login, navigation between screens, notices on all of them, and the theme.
 
 import { get, onLoggedOut, post } from './api.js';
 import { bypassText, turnOff } from './bypass.js';
@@ -47,7 +47,7 @@ function start() {
   setUpTheme();
   onLoggedOut(askForToken);
   addEventListener('hashchange', () => me && show(true));
-  byId('log-out').addEventListener('click', logOut);
+  byId('logout').addEventListener('click', logOut);
   byId('skip').addEventListener('click', (event) => {
     // The address names the screen: the link must not change it.
     event.preventDefault();
@@ -58,7 +58,7 @@ function start() {
   enter(false);
 }
 
-/** Asks who this is, and shows the screen that the address names; after a log-in, with the focus. */
+/** Asks who this is, and shows the screen that the address names; after a login, with the focus. */
 async function enter(isStep) {
   try {
     me = await get('/me');

@@ -126,7 +126,7 @@ export class Live {
       this.#receivedAt = received;
     }, this.#pause);
     this.#pause = Math.min(this.#pause * 2, RETRY_MAX_MS);
-    // A session that is over shows the log-in.
+    // A session that is over shows the login.
     await get('/me').catch((error) => {
       if (!(error instanceof Refused)) throw error;
     });

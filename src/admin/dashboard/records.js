@@ -49,7 +49,7 @@ export const audit = reading({
   refresh: REFRESH_S,
   make() {
     const table = new Table({
-      caption: 'Actions and failed log-ins, the newest first',
+      caption: 'Actions and failed logins, the newest first',
       key: ({ place }) => place,
       empty: 'Nothing was done yet.',
       columns: [

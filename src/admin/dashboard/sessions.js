@@ -84,7 +84,7 @@ function wholeUser(user, told, reload) {
       return `Exported ${say.counted(sessions.flat().length, 'session')}.`;
     })),
     button('Revoke all of this user …', async () => {
-      const detail = h('p', {}, `All sessions of ${user} end. Carts are handed on as at a log-out.`);
+      const detail = h('p', {}, `All sessions of ${user} end. Carts are handed on as at a logout.`);
       if (!(await confirmed('Log this user out everywhere?', detail, 'Revoke all'))) return;
       await tellOf(told, async () => {
         const counts = await pieces('/sessions/revoke', { user }, (piece) => piece.sessions);

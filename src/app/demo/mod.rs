@@ -60,7 +60,7 @@ pub struct Demo {
     dashboard: Dashboard,
 }
 
-/// Where the dashboard is, and the token for its log-in. Each demo has another.
+/// Where the dashboard is, and the token for its login. Each demo has another.
 #[derive(Debug)]
 struct Dashboard {
     address: Option<SocketAddr>,

@@ -42,7 +42,7 @@ pub(crate) enum SessionsCommand {
     /// List sessions, the most recently seen first
     #[command(after_help = SESSIONS_EXAMPLES)]
     List {
-        /// Only sessions of this user, the oldest log-in first
+        /// Only sessions of this user, the oldest login first
         #[arg(long, value_name = "NAME")]
         user: Option<String>,
         /// The most sessions to list

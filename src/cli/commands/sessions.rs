@@ -90,9 +90,9 @@ fn line(session: &ListedSession) -> String {
     let ago = |what: &str, at: f64| format!("{what} {:.0} s ago", (now - at).max(0.0));
     let (user, over) = (session.user.escape_debug(), if session.over { "  over" } else { "" });
     let label = if session.confirmed { "" } else { " (unconfirmed)" };
-    // A session that another app wrote has no time of its log-in.
+    // A session that another app wrote has no time of its login.
     let since =
-        session.since.map_or_else(|| "log-in time unknown".to_owned(), |at| ago("logged in", at));
+        session.since.map_or_else(|| "login time unknown".to_owned(), |at| ago("logged in", at));
     let seen = session.seen.map_or_else(|| "not seen".to_owned(), |at| ago("seen", at));
     format!("{}  {user}{label}  {since}, {seen}{over}", session.id)
 }

@@ -21,7 +21,7 @@ PACKAGES = ["nginx-light"]
 REQUIREMENTS = HERE / "requirements.txt"
 TOPICS = 24
 CONFIGS = ["proxy.toml"]
-# Whether the app alone takes old cookies for somebody's after the log-out.
+# Whether the app alone takes old cookies for somebody's after the logout.
 LETS_IN_AGAIN = False
 
 SERVER = """
@@ -157,7 +157,7 @@ async def log_in(browser, person):
 
 async def log_out(browser, seen):
     """By the form of the page that was seen last."""
-    return await browser.submit("/", find_form(seen.text, 'id="log-out"'))
+    return await browser.submit("/", find_form(seen.text, 'id="logout"'))
 
 
 def edit_form(person):

@@ -23,7 +23,7 @@ DEFAULTS = pathlib.Path("/etc/dokuwiki")
 EMPTY = pathlib.Path("/var/lib/dokuwiki/data")
 TOPICS = 24
 CONFIGS = ["proxy.toml", "verify.toml"]
-# Whether the app alone takes old cookies for somebody's after the log-out.
+# Whether the app alone takes old cookies for somebody's after the logout.
 LETS_IN_AGAIN = True
 
 SERVER = """

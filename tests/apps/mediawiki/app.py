@@ -21,7 +21,7 @@ PACKAGES = ["mediawiki", "nginx-light", "php-fpm", "php-apcu", "php-intl", "php-
 INSTALLED = pathlib.Path("/usr/share/mediawiki")
 TOPICS = 24
 CONFIGS = ["proxy.toml"]
-# Whether the app alone takes old cookies for a user's after the log-out.
+# Whether the app alone takes old cookies for a user's after the logout.
 LETS_IN_AGAIN = False
 
 SERVER = """
@@ -65,9 +65,9 @@ DIFFERS = [
     ("the token of a form or a script, masked by the time", r"()[0-9a-f]{40}(?=\+\\)"),
 ]
 TOKENS = re.compile(r"\b([0-9a-f]{40})\+\\")
-# Cookies of a user that are the same at each log-in, and those that say that something was saved just now.
+# Cookies of a user that are the same at each login, and those that say that something was saved just now.
 SAME_FOR_ALL = ("wikidbUserID", "wikidbUserName", "wikidbPostEditRevision", "UseDC", "UseCDNCache")
-# The log-in form is filled with the name of the last user, by a cookie: learn mode must call it a visitor's own words.
+# The login form is filled with the name of the last user, by a cookie: learn mode must call it a visitor's own words.
 OWN_WORDS = "/index.php"
 # What is usual: see app.py of WordPress.
 FLOORS, REGULARS, ERRANDS, SCENES = usual.FLOORS, usual.REGULARS, [], None

@@ -32,7 +32,7 @@ INSTALLED = pathlib.Path("/usr/share/wordpress")
 TOPICS = 12
 REGULARS = 12
 CONFIGS = ["proxy.toml"]
-# Whether the app alone takes old cookies for a user's after the log-out.
+# Whether the app alone takes old cookies for a user's after the logout.
 LETS_IN_AGAIN = False
 
 SERVER = """

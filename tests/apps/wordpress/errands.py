@@ -59,7 +59,7 @@ async def change(crowd, rng, number):
         await leave(crowd, editor)
 
 
-# WordPress reads and writes the list of a user's sessions in two steps: of a log-in and a log-out of the same user at
+# WordPress reads and writes the list of a user's sessions in two steps: of a login and a logout of the same user at
 # once, one may be lost. So each waits for the editor's lock.
 ERRANDS = [comment, change]
 

@@ -102,7 +102,7 @@ fn a_client_leaving_before_the_answer_has_its_changes_applied(storage: &Storage)
     assert!(proxy.get("/feed/1").send().is_hit(), "nothing has changed yet");
     gate.open();
     assert_purged(&proxy);
-    wait_until("the log-in is in the store", || users(&proxy).contains("bob"));
+    wait_until("the login is in the store", || users(&proxy).contains("bob"));
     assert_eq!(proxy.metric("anteroom_log_ins_total"), 2.0);
     assert_eq!(logged(&proxy), "303 bypass method known - 0");
 }
@@ -202,7 +202,7 @@ fn a_client_leaving_while_the_store_is_slow_has_its_changes_applied() {
     client.leave();
     relay.pass();
     assert_purged(&proxy);
-    wait_until("the log-in is in the store", || users(&proxy).contains("bob"));
+    wait_until("the login is in the store", || users(&proxy).contains("bob"));
     assert_eq!(proxy.metric("anteroom_log_ins_total"), 2.0);
     assert_eq!(logged(&proxy), "303 bypass method known true 0");
     let carts = || {

@@ -86,7 +86,7 @@ fn a_log_in_with_a_broken_answer_clears_the_merged_token(storage: &Storage) {
     let proxy = start(&origin, storage);
     let answer = proxy.post("/broken/login?alice").cookie(&visitor(&proxy)).send();
     assert_eq!(told(&answer), (502, "taken"));
-    let alice = format!("login={}", answer.cookie("login").expect("the log-in stands"));
+    let alice = format!("login={}", answer.cookie("login").expect("the login stands"));
     assert!(proxy.get("/_anteroom/cart").cookie(&alice).send().text().contains("mug"));
 }
 

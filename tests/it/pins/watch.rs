@@ -146,7 +146,7 @@ impl Monitor {
                 continue;
             }
             let line = shown(&words);
-            // A lease on a page is renewed where its fetch takes longer, and a log-out that the store has not
+            // A lease on a page is renewed where its fetch takes longer, and a logout that the store has not
             // confirmed yet is carried out by a task, too.
             let may_repeat =
                 [" lease:", " gone: ", "SET barred:"].iter().any(|part| line.contains(part));

@@ -26,7 +26,7 @@ fn interim_responses() {
                 "200 OK\ncache-control: max-age=60\ncontent-length: 5\ncontent-type: text/plain\n\nhello",
             ),
             stored(
-                "103 with a log-in",
+                "103 with a login",
                 "RFC 9110 §15.2",
                 "HTTP/1.1 103 Early Hints\r\nAnteroom-Login: root\r\nSet-Cookie: login=x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nCache-Control: max-age=60\r\nContent-Length: 5\r\n\r\nhello",
                 "200 OK\ncache-control: max-age=60\ncontent-length: 5\ncontent-type: text/plain\n\nhello",

@@ -1,4 +1,4 @@
-//! Visitors without a log-in, what they put into their carts, and that it goes with them when they log in.
+//! Visitors without a login, what they put into their carts, and that it goes with them when they log in.
 
 use super::{BROWSERS_EACH, Play, THIEF};
 use crate::app::{Kind, VISITOR};
@@ -7,7 +7,7 @@ use crate::support::client::Answer;
 use crate::world::{Owner, USERS, WITHOUT_LOGIN};
 
 impl Play {
-    /// A visitor without a log-in views something, puts something into the cart and looks at what is there;
+    /// A visitor without a login views something, puts something into the cart and looks at what is there;
     /// another one looks at another cart. The visitor may log in with it.
     pub(super) fn cart(&mut self) {
         let Some(browser) = self.any_without_login() else { return self.log_in_or_out() };
@@ -43,7 +43,7 @@ impl Play {
         }
     }
 
-    /// A browser without a log-in; every second time one that can log in.
+    /// A browser without a login; every second time one that can log in.
     fn any_without_login(&mut self) -> Option<usize> {
         let among = if self.rng.bool() { USERS * BROWSERS_EACH } else { THIEF };
         let without: Vec<_> = (0..among).filter(|browser| !self.is_in(*browser)).collect();
@@ -78,7 +78,7 @@ impl Play {
         SentRequest { token: browser.token.clone(), in_cart, left, ..asked }
     }
 
-    /// A log-out ends what is in the cart, and a log-in what is in the cart of a session before.
+    /// A logout ends what is in the cart, and a login what is in the cart of a session before.
     pub(super) fn may_lose_cart(&mut self, asked: &SentRequest) {
         let browser = &mut self.browsers[asked.browser];
         if matches!(asked.does, Does::LogOut(_)) || browser.token.is_none() {
@@ -125,7 +125,7 @@ impl Play {
         }
     }
 
-    /// A browser comes with a token that went with a log-in.
+    /// A browser comes with a token that went with a login.
     pub(super) fn steal_token(&mut self) {
         if self.joined.is_empty() {
             return;

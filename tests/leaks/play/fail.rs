@@ -110,7 +110,7 @@ impl Play {
         self.log_outs_hold();
     }
 
-    /// Log-outs that the store hears of later.
+    /// Logouts that the store hears of later.
     fn log_out_some(&mut self) -> Vec<PendingRequest> {
         let mut browsers = self.known();
         let others: Vec<_> = (0..USERS * BROWSERS_EACH)
@@ -130,7 +130,7 @@ impl Play {
     /// The store has heard of them.
     fn log_outs_hold(&mut self) {
         for (number, proxy, is_kept) in std::mem::take(&mut self.waiting) {
-            self.tally.count("log-out without the store");
+            self.tally.count("logout without the store");
             self.ended_late.push(number);
             let mut state = self.world.state();
             let session = &mut state.sessions[number];

@@ -50,7 +50,7 @@ pub(crate) async fn change(
     let (mut errors, mut longest) = (0, Duration::ZERO);
     for number in 0..SESSIONS {
         let began = Instant::now();
-        // A log-out is ended again in a failover unless a later log-in followed.
+        // A logout is ended again in a failover unless a later login followed.
         let now = anteroom_http::clock::unix_now();
         let known = acknowledged.get(&number).copied();
         let is_there = known.is_some_and(|(is_there, _)| is_there);
@@ -266,7 +266,7 @@ async fn log_in_again(store: &AnyStore, numbers: impl Iterator<Item = usize>) {
     for number in numbers {
         // On a busy machine an answer may come later than the store's budget allows.
         let (token, ann, item) = (token(number), user("ann"), item(1));
-        until("the log-in is stored", || {
+        until("the login is stored", || {
             let stored = store.update_token(&token, &ann, None, number as f64);
             async { stored.await.is_ok() }
         })

@@ -131,7 +131,7 @@ async fn a_session_past_its_absolute_limit_is_over_even_if_busy(bench: Bench) {
     let found = bench.store.live_token(&token(1), &absolute(150.0, 60.0)).await.unwrap();
     assert_eq!(found.unwrap().ends, 160.0);
     assert!(!bench.lives(1, absolute(160.0, 60.0)).await);
-    // A log-in starts a new term.
+    // A login starts a new term.
     bench.log_in_at(1, "ann", 170.0, 0).await;
     assert!(bench.lives(1, absolute(180.0, 60.0)).await);
 }
@@ -207,7 +207,7 @@ async fn of_too_many_sessions_the_oldest_log_in_goes(bench: Bench) {
         bench.store.add_to_cart(&token(number), &item(1), 1).await.unwrap();
     }
     bench.log_in_at(8, "bob", 1.0, 2).await;
-    // The session seen last may have the earliest log-in.
+    // The session seen last may have the earliest login.
     bench.store.touch_tokens(&[visit(1, "ann", 99.0, &[1])]).await.unwrap();
 
     let gone = bench.log_in_at(5, "ann", 5.0, 2).await;

@@ -1,5 +1,5 @@
 //! The contract of both stores on carts of sessions that end before the cleaner comes to them: by another
-//! log-in, or by an operator.
+//! login, or by an operator.
 
 use anteroom_http::ident::TokenStorage;
 use anteroom_store::traits::*;

@@ -94,7 +94,7 @@ fn sessions_written_here_are_cleaned_in_python() {
         app.says(["cart", ANN], &json!({"book": 3}));
         app.says(["clean-full-sessions", "0", "100"], &json!([ANN]));
         assert_eq!(store.check_token(&token(ANN)).await.unwrap(), None);
-        // The chapter does not know the index, which notices at her next log-in.
+        // The chapter does not know the index, which notices at her next login.
         app.says(["mentions", ANN], &json!(["tokens:ann"]));
         assert_eq!(store.sessions_of(&user("ann")).await.unwrap(), []);
         store.update_token(&token(BOB), &user("ann"), None, 2e9).await.unwrap();

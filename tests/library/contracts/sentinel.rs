@@ -64,14 +64,14 @@ async fn a_log_out_that_a_failover_took_back_is_repeated() {
         store.update_token(&token(number), &user("ann"), None, 1.0).await.unwrap();
     }
     store.revoke_token(&token(1)).await.unwrap();
-    // As if the replica had not heard of the log-out.
+    // As if the replica had not heard of the logout.
     let [primary, replica] = &watched.servers;
     primary.say(&format!("HSET login: {} ann", token(1).as_str()));
     let is_there = || replica.say(&format!("HEXISTS login: {}", token(1).as_str()));
     watched.until("the replica has the session", |_| is_there().starts_with(":1"));
     watched.fail_over();
-    until("the log-out is repeated", || async { is_there().starts_with(":0") }).await;
-    // This thread's own connection may come up later than the one that repeated the log-out.
+    until("the logout is repeated", || async { is_there().starts_with(":0") }).await;
+    // This thread's own connection may come up later than the one that repeated the logout.
     until("the other session is there", || async {
         store.check_token(&token(2)).await.is_ok_and(|found| found == Some(user("ann")))
     })
@@ -84,14 +84,14 @@ async fn a_silent_replica_holds_up_log_ins_for_seconds_only() {
     let (_open, store) = open(&watched, Layout::Chapter).await;
     store.update_token(&token(1), &user("ann"), None, 1.0).await.unwrap();
     watched.servers[1].pause();
-    until("log-ins are possible without the replica", || async {
+    until("logins are possible without the replica", || async {
         let began = Instant::now();
         let done = store.update_token(&token(2), &user("ann"), None, 1.0).await;
         assert!(began.elapsed() < BUDGET, "{:?}", began.elapsed());
         done.is_ok()
     })
     .await;
-    // The primary is known to be alone: many log-ins at once do not wait one behind the other.
+    // The primary is known to be alone: many logins at once do not wait one behind the other.
     let log_ins = (3..40).map(|number| {
         let store = store.clone();
         async move { store.update_token(&token(number), &user("ann"), None, 1.0).await }

@@ -244,7 +244,7 @@ async fn an_end_that_was_missed_is_swept(pair: &Pair) {
     pair.copy_all().await;
     from.revoke_token(&token(1)).await.unwrap();
     from.forget_visitor(&visitor(1)).await.unwrap();
-    // A log-in at the target stays, and so does one that was renewed there.
+    // A login at the target stays, and so does one that was renewed there.
     to.update_token(&token(20), &user("ann"), None, 300.0).await.unwrap();
     assert_eq!(pair.transfer.sweep(200.0).await.unwrap(), 2);
     let left: Vec<StoredToken> =
@@ -309,7 +309,7 @@ async fn revoked_tokens_stay_revoked_for_the_time_that_is_left(pair: &Pair) {
 async fn what_an_app_has_written_arrives() {
     let (from, to) = (Bench::redis().await, Bench::cluster().await);
     let mut raw = from.raw().await;
-    // A log-in without a time, one that was seen, what is left of one whose end the app has written, and junk.
+    // A login without a time, one that was seen, what is left of one whose end the app has written, and junk.
     let tokens = [token(1), token(2), token(3)];
     let [one, two, three] = tokens.each_ref().map(StoredToken::as_str);
     ask::<()>(&mut raw, &["HSET", "login:", one, "ada", two, "bob\0group=trade", "", "junk"]).await;

@@ -36,17 +36,17 @@ fn a_cooperating_app_states_session_item_and_cart() {
     with_worker(MINTED, async |worker| {
         let rows: &[Row] = &[
             ("GET /page", 200, "", ""),
-            ("GET /page", 200, "Anteroom-Login: alice", "log-in of alice"),
+            ("GET /page", 200, "Anteroom-Login: alice", "login of alice"),
             (
                 "POST /login",
                 302,
                 "Anteroom-Login: alice",
-                "log-in of alice; changed /login, no rows",
+                "login of alice; changed /login, no rows",
             ),
-            ("POST /login", 403, "Anteroom-Login: alice", "log-in of alice"),
-            ("GET /page", 200, "Anteroom-Logout: 1", "log-out"),
-            // A log-out outweighs a log-in.
-            ("GET /page", 200, "Anteroom-Login: alice\nAnteroom-Logout: 1", "log-out"),
+            ("POST /login", 403, "Anteroom-Login: alice", "login of alice"),
+            ("GET /page", 200, "Anteroom-Logout: 1", "logout"),
+            // A logout outweighs a login.
+            ("GET /page", 200, "Anteroom-Login: alice\nAnteroom-Logout: 1", "logout"),
             // A name that is cut at a semicolon could match another user's.
             ("GET /page", 200, "Anteroom-Login: alice;x", ""),
             ("GET /page", 200, "Anteroom-Login: ", ""),
@@ -86,7 +86,7 @@ fn an_app_of_its_own_is_watched() {
                 "POST /login",
                 302,
                 "Set-Cookie: SID=0123456789abcdef\nX-User: ann",
-                "the app's log-in of ann; changed /login, no rows",
+                "the app's login of ann; changed /login, no rows",
             ),
             // Each part of the rule is needed.
             (
@@ -103,7 +103,7 @@ fn an_app_of_its_own_is_watched() {
                 "own pages end; changed /login, no rows",
             ),
             ("GET /login", 302, "Set-Cookie: SID=0123456789abcdef\nX-User: ann", "own pages end"),
-            ("GET /logout", 302, "", "the app's log-out by rule, 0 left"),
+            ("GET /logout", 302, "", "the app's logout by rule, 0 left"),
             // What only a cooperating app may say.
             ("GET /page", 200, "Anteroom-Login: ann", ""),
         ];
@@ -111,13 +111,8 @@ fn an_app_of_its_own_is_watched() {
         let token = log_in(worker, "ann").await;
         let rows: &[Row] = &[
             ("GET /page", 200, "", ""),
-            (
-                "GET /page",
-                200,
-                "Set-Cookie: SID=; Max-Age=0",
-                "the app's log-out by cookie, 0 left",
-            ),
-            ("GET /logout", 302, "", "the app's log-out by rule, 1 left"),
+            ("GET /page", 200, "Set-Cookie: SID=; Max-Age=0", "the app's logout by cookie, 0 left"),
+            ("GET /logout", 302, "", "the app's logout by rule, 1 left"),
             ("GET /page", 200, "Set-Cookie: theme=; Max-Age=0", ""),
             // Many apps renew the cookie with every response.
             ("GET /page", 200, "Set-Cookie: SID=fedcba9876543210", ""),
@@ -150,7 +145,7 @@ fn a_session_and_its_cart_are_in_the_store_before_the_response_goes_out() {
         assert!(answer.has_filled_cart);
         assert_eq!((user(&alice).await, cart(&alice).await), (Some("alice".to_owned()), 1));
 
-        // Another log-in replaces the session, and the cart is that of the user.
+        // Another login replaces the session, and the cart is that of the user.
         let with_cookie = |token: &Token| format!("GET /\nCookie: login={}", token.as_str());
         let answer = settled(worker, &with_cookie(&alice), "Anteroom-Login: alice").await;
         let again = token_in(&answer).unwrap();

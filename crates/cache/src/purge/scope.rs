@@ -51,7 +51,7 @@ pub enum Scope<'a> {
     Tag(&'a [u8]),
     /// All pages of one user, on every site: an action on one site may change another.
     User(&'a [u8]),
-    /// All pages of one session, by its token: after a log-out, its holder is no longer the user.
+    /// All pages of one session, by its token: after a logout, its holder is no longer the user.
     Session(&'a str),
     /// All pages.
     Everything,

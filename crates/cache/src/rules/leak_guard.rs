@@ -373,7 +373,7 @@ fn refuse(attribute: &Attribute<'_>, word: &str, leak: LeakKind) -> Result<(), L
     if value(attribute).trim().eq_ignore_ascii_case(word) { Err(leak) } else { Ok(()) }
 }
 
-/// Words in the URLs of log-in forms, without separators.
+/// Words in the URLs of login forms, without separators.
 const LOG_INS: [&str; 4] = ["login", "logon", "signin", "authenticate"];
 
 fn refuse_log_in(attribute: &Attribute<'_>) -> Result<(), LeakKind> {

@@ -12,7 +12,7 @@ pub enum LeakKind {
     /// A page that could not be read whole, because of its coding, charset, size or markup.
     #[error("the page could not be read")]
     Undecodable,
-    /// A password field or a log-in form, on pages where these count.
+    /// A password field or a login form, on pages where these count.
     #[error("a field for a password")]
     PasswordField,
     /// A form with method POST, on a page that has lost its cookie.
@@ -55,7 +55,7 @@ impl LeakKind {
 pub enum PersonalForms {
     /// No form by itself.
     None,
-    /// Log-in forms: the page was requested with a session, which the app may have forgotten.
+    /// Login forms: the page was requested with a session, which the app may have forgotten.
     LogIns,
     /// All POST forms: the page has lost the cookie that belongs to them.
     Posted,

@@ -209,7 +209,7 @@ impl Default for Servers {
 /// A `[databases.NAME]`: a database that rows come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatabaseConfig {
-    /// `url`: where it is, with the log-in. Required.
+    /// `url`: where it is, with the login. Required.
     pub url: Secret,
     /// `connections`, 4: the most connections of this process to it.
     pub connections: u32,

@@ -6,14 +6,14 @@ const CART = '/_anteroom/cart';
 const badge = document.getElementById('cart-count');
 const list = document.getElementById('cart');
 const note = document.getElementById('cart-note');
-// Tells the other tabs about a log-in or log-out: all tabs have the same cookie.
+// Tells the other tabs about a login or logout: all tabs have the same cookie.
 const tabs = new BroadcastChannel('visitor');
 let shown;
 
 function greet(user) {
   shown = user;
   document.getElementById('account').textContent = user || 'Your account';
-  document.getElementById('log-in').hidden = Boolean(user);
+  document.getElementById('login').hidden = Boolean(user);
 }
 
 function show(items) {

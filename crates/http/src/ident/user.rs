@@ -29,7 +29,7 @@ const BOND_BYTES: usize = 8;
 /// The longest written form of a bond, in bytes, with the terminator before it.
 const BOND_MAX: usize = 2 + 2 * BOND_BYTES;
 
-/// The scope of a log-in: the host on which it was seen, a domain to which the app assigns its cookie, or the
+/// The scope of a login: the host on which it was seen, a domain to which the app assigns its cookie, or the
 /// session cookies for which the app was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogInScope([u8; BOND_BYTES]);
@@ -69,7 +69,7 @@ impl LogInScope {
 
 /// A user as the app named it: a name of 1 to 256 bytes, usually UTF-8 and never interpreted, with attributes
 /// such as a group. The stored form is the name, then for each attribute a zero byte and `name=value`, sorted
-/// by name. The bond of the log-in comes last, if there is one.
+/// by name. The bond of the login comes last, if there is one.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct User {
     stored: Arc<[u8]>,
@@ -134,7 +134,7 @@ impl User {
         !self.parts().any(|part| part == UNCONFIRMED)
     }
 
-    /// The same user, with a log-in that is valid only for this bond.
+    /// The same user, with a login that is valid only for this bond.
     #[must_use]
     pub fn bound_to(&self, bond: LogInScope) -> Self {
         let mut stored = self.as_said().to_vec();
@@ -143,23 +143,23 @@ impl User {
         Self { stored: stored.into(), name: self.name }
     }
 
-    /// Whether the log-in is valid for this bond: it has this bond, or none.
+    /// Whether the login is valid for this bond: it has this bond, or none.
     #[must_use]
     pub fn is_bound_to(&self, bond: LogInScope) -> bool {
         self.log_in_scope().is_none_or(|written| *written == bond.written())
     }
 
-    /// Whether the log-in has a bond.
+    /// Whether the login has a bond.
     #[must_use]
     pub fn is_bound(&self) -> bool {
         self.log_in_scope().is_some()
     }
 
-    /// Whether the log-in is valid on a host, given as `host` or `host:port`: its bond is this host, or a
+    /// Whether the login is valid on a host, given as `host` or `host:port`: its bond is this host, or a
     /// domain that contains the host (whatever the port: RFC 6265 §8.5), or it has no bond.
     #[must_use]
     pub fn is_known_at(&self, host: &str) -> bool {
-        // PERF: most log-ins have no bond, and need no digest of the host.
+        // PERF: most logins have no bond, and need no digest of the host.
         if !self.is_bound() {
             return true;
         }

@@ -634,7 +634,7 @@ impl ServerList {
     fn observe(&self, state: &mut ServerState, now: Instant) -> bool {
         let seconds = self.seconds(now);
         // Those that wait are shared among all servers, as what comes is. What a limit of strangers holds back says nothing of
-        // the servers; log-ins beyond their own places wait for them as strangers do.
+        // the servers; logins beyond their own places wait for them as strangers do.
         let waiting = match self.rules.overload {
             Overload::Watch => 0.0,
             Overload::Order | Overload::Shed | Overload::Off => {

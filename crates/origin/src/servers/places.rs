@@ -6,7 +6,7 @@ use anteroom_policy::priority::RequestClass;
 use tokio::time::Instant;
 
 const CLASSES: usize = RequestClass::ALL.len();
-/// The part of all places that is kept for known visitors at the most, and for log-ins. Of fewer places, none is.
+/// The part of all places that is kept for known visitors at the most, and for logins. Of fewer places, none is.
 const KNOWN_PART: u32 = 4;
 const LOG_IN_PART: u32 = 16;
 /// For how long the most places taken at once are remembered, twice.
@@ -103,7 +103,7 @@ impl Places {
         }
     }
 
-    /// Whether log-ins have fewer places than are theirs.
+    /// Whether logins have fewer places than are theirs.
     pub(super) fn log_ins_first(&self, limits: PlaceLimits) -> bool {
         let of = limits.max.or_else(|| limits.automatic.map(|(limit, _)| limit));
         let taken = self.taken[RequestClass::LogIn as usize];

@@ -55,7 +55,7 @@ enum Rank {
 
 const RANKS: usize = 6;
 type Order = [Rank; RANKS];
-/// In which order ranks are served: while log-ins have fewer places than are theirs; while they have them, in turns; and when
+/// In which order ranks are served: while logins have fewer places than are theirs; while they have them, in turns; and when
 /// it is the strangers' turn.
 const USUAL_ORDER: Order =
     [Rank::Known, Rank::LogInForm, Rank::LogInPage, Rank::Seen, Rank::New, Rank::Background];
@@ -269,7 +269,7 @@ impl<T> WaitQueue<T> {
     }
 
     /// Removes the request that is next at this server. `may_take`: whether there is a place for a class; `log_ins_first`:
-    /// whether log-ins have fewer places than are theirs.
+    /// whether logins have fewer places than are theirs.
     pub(super) fn next_for(
         &mut self,
         server: usize,
@@ -960,7 +960,7 @@ mod tests {
         line.join(WaitsFor::Any, other, "other", &strangers).unwrap();
         assert_eq!(line.held_back(&strangers), 2, "those of the full network wait for its room");
         assert_eq!(line.strangers_until(RequestClass::Seen, &strangers), 0);
-        assert_eq!(next_of(&mut line, &strangers), Some("form"), "no limit counts a log-in");
+        assert_eq!(next_of(&mut line, &strangers), Some("form"), "no limit counts a login");
         assert_eq!(next_of(&mut line, &strangers), Some("other"));
         assert_eq!(next_of(&mut line, &strangers), None);
         assert!(!line.waits_for_servers(&strangers));

@@ -28,9 +28,9 @@ pub struct Client {
     pub local: IpAddr,
     /// The connection's state. The service marks in it where requests begin and end.
     pub state: Rc<ConnectionState>,
-    /// The origin connection that a log-in by NTLM or Negotiate has pinned to this one.
+    /// The origin connection that a login by NTLM or Negotiate has pinned to this one.
     pub pinned: PinnedSlot,
-    /// Whether such a log-in was seen on this connection. From then on, nothing is pooled, stored or
+    /// Whether such a login was seen on this connection. From then on, nothing is pooled, stored or
     /// shared.
     is_pinned: Cell<bool>,
     /// The slot for the tunnel that the connection becomes. The task that runs the connection owns the
@@ -233,13 +233,13 @@ impl Client {
         }
     }
 
-    /// Whether a log-in by NTLM or Negotiate was seen on this connection.
+    /// Whether a login by NTLM or Negotiate was seen on this connection.
     #[must_use]
     pub fn is_pinned(&self) -> bool {
         self.is_pinned.get()
     }
 
-    /// Records that a log-in by NTLM or Negotiate was seen on this connection.
+    /// Records that a login by NTLM or Negotiate was seen on this connection.
     pub fn bind(&self) {
         self.is_pinned.set(true);
     }

@@ -71,7 +71,7 @@ pub(crate) fn response(
     if let Error::LoginRequired { is_unsure: false, page, .. } = &error {
         let (name, value) = match page {
             Some(page) => (LOCATION, page.clone()),
-            // RFC 9110 §15.5.2 requires a scheme. The log-in belongs to the app and is proved by a cookie.
+            // RFC 9110 §15.5.2 requires a scheme. The login belongs to the app and is proved by a cookie.
             None => (WWW_AUTHENTICATE, HeaderValue::from_static("Cookie")),
         };
         headers.insert(name, value);

@@ -194,7 +194,7 @@ impl EndpointError {
             Self::StoreAway => {
                 headers.insert(RETRY_AFTER, RETRY_SECONDS);
             }
-            // RFC 9110 §15.5.2 requires a scheme. The log-in belongs to the app and is proved by a
+            // RFC 9110 §15.5.2 requires a scheme. The login belongs to the app and is proved by a
             // cookie.
             Self::NotLoggedIn => {
                 headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Cookie"));

@@ -1,4 +1,4 @@
-//! Detects log-ins and log-outs of an app that keeps its own sessions, by its cookies and by rules on
+//! Detects logins and logouts of an app that keeps its own sessions, by its cookies and by rules on
 //! its requests.
 //!
 //! What the app answers when it is asked about a visitor is handled in `verify`.
@@ -22,7 +22,7 @@ use crate::context::RequestContext;
 use crate::error::Error;
 use crate::kept_body::KeptBody;
 
-/// Whether a response is what a rule takes for a log-in or a log-out.
+/// Whether a response is what a rule takes for a login or a logout.
 fn is_success(
     success: &Success,
     cx: &RequestContext<'_>,
@@ -32,7 +32,7 @@ fn is_success(
     let now = cx.now as u64;
     let is_session = |name| cx.worker.settings.cookies.is_session(name);
     // SECURITY: a session cookie that came with the request may have been planted, and many apps
-    // send it again with each response. It is no evidence of a log-in.
+    // send it again with each response. It is no evidence of a login.
     let is_new = |pair| !cookies(&cx.head.headers).any(|came| came == pair) || !is_session(pair.0);
     let sets = |pattern: &Pattern| {
         let lines = headers.get_all(SET_COOKIE).iter().zip(set_cookie::pairs(headers));
@@ -114,7 +114,7 @@ pub(super) async fn log_out(
     AppLogOut { left, is_by_rule }: AppLogOut,
 ) -> Result<SessionChange, Error> {
     let was_somebody = end(cx, &left, is_by_rule).await?;
-    // Apps also delete stale cookies of logged-out visitors. That is not a log-out.
+    // Apps also delete stale cookies of logged-out visitors. That is not a logout.
     if is_by_rule || was_somebody {
         cx.visitor_token.end(&TokenContext::of(cx)).await;
     }
@@ -124,15 +124,15 @@ pub(super) async fn log_out(
 /// Ends the visitor's session. `left` holds the session cookies that remain in the browser. A token that
 /// is no longer among them is revoked if the app could still accept it.
 ///
-/// Returns whether the visitor may have been logged in. A log-out by a rule (`is_by_rule`) always counts as
-/// such, because a log-in that another proxy saw while the store was away is known to that proxy only.
+/// Returns whether the visitor may have been logged in. A logout by a rule (`is_by_rule`) always counts as
+/// such, because a login that another proxy saw while the store was away is known to that proxy only.
 async fn end(
     cx: &RequestContext<'_>,
     left: &[StoredToken],
     is_by_rule: bool,
 ) -> Result<bool, Error> {
     let (worker, visitor) = (cx.worker, &cx.visitor);
-    // The answer remembered here may be older than a log-in at another proxy a second ago.
+    // The answer remembered here may be older than a login at another proxy a second ago.
     let is_anonymous = visitor.class == VisitorClass::Anonymous
         && !is_by_rule
         && match &visitor.cookie_hash {
@@ -159,7 +159,7 @@ async fn end(
     Ok(true)
 }
 
-/// The user of a log-in, by its rule. `None`: the app is asked later, or no user is found.
+/// The user of a login, by its rule. `None`: the app is asked later, or no user is found.
 fn named(
     cx: &RequestContext<'_>,
     rule: &LoginRule,
@@ -176,14 +176,14 @@ fn named(
     };
     if user.is_none() {
         tracing::warn!(
-            "a log-in by [session.login] is ignored: the setting `user` finds no user in it"
+            "a login by [session.login] is ignored: the setting `user` finds no user in it"
         );
     }
     user
 }
 
 /// Begins a session under the token that the visitor has from now on. The app has logged the user in
-/// already. If the store is away, the log-in is not recorded and the visitor stays unknown here.
+/// already. If the store is away, the login is not recorded and the visitor stays unknown here.
 pub(super) async fn begin(cx: &RequestContext<'_>, began: AppLogIn) -> SessionChange {
     let (worker, AppLogIn { user, token: next }) = (cx.worker, began);
     let old = cx.visitor.token.clone().filter(|old| *old != next);
@@ -197,12 +197,12 @@ pub(super) async fn begin(cx: &RequestContext<'_>, began: AppLogIn) -> SessionCh
             cx.visitor_token.joined(&TokenContext::of(cx), &next, &user, merges);
             worker.thread_metrics.count(Count::LogIns);
         }
-        Err(error) => tracing::debug!(%error, "storing a log-in to the app failed"),
+        Err(error) => tracing::debug!(%error, "storing a login to the app failed"),
     }
     SessionChange::Watched { user: Some(user) }
 }
 
-/// The scope of a log-in: the visitor's cookies after the response if the app is asked about them,
+/// The scope of a login: the visitor's cookies after the response if the app is asked about them,
 /// otherwise the domain of the app's cookie, or the host.
 fn log_in_scope(cx: &RequestContext<'_>, headers: &HeaderMap, next: &StoredToken) -> LogInScope {
     let has = session_cookies::session_cookies_after(cx, headers);

@@ -32,7 +32,7 @@ pub(crate) struct AppLogIn {
 pub(crate) struct AppLogOut {
     /// The tokens that remain in the visitor's browser.
     pub(super) left: Vec<StoredToken>,
-    /// Whether a rule detected the log-out. Otherwise only a deleted cookie indicates it.
+    /// Whether a rule detected the logout. Otherwise only a deleted cookie indicates it.
     pub(super) is_by_rule: bool,
 }
 

@@ -68,7 +68,7 @@ pub(super) fn targets_of_unanswered(cx: &RequestContext<'_>, target: &str) -> Ve
 /// pages, `owned`, are purged with them.
 ///
 /// A row is shared by all visitors. It is therefore removed only if the response shows that the change
-/// was made. A redirect to a log-in page does not show that.
+/// was made. A redirect to a login page does not show that.
 pub(super) async fn invalidate(
     cx: &RequestContext<'_>,
     changed: &Invalidation,

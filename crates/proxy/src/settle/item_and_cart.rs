@@ -57,7 +57,7 @@ pub(super) async fn fill_cart(
     };
     let is_guess = owner.user.is_none() && !worker.settings.cookies.minted;
     let answer = match worker.sessions.add_to_cart(&worker.store, &owner, counts).await {
-        // The cookie may not belong to a log-in, and the app has processed the request. Its response
+        // The cookie may not belong to a login, and the app has processed the request. Its response
         // goes out.
         Err(StoreError::Away) if is_guess => {
             tracing::debug!(

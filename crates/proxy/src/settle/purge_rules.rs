@@ -17,7 +17,7 @@ pub(super) fn targets(
     status: StatusCode,
     headers: &HeaderMap,
 ) -> Vec<PurgeTarget> {
-    // SECURITY: an app redirects a visitor without a login to its log-in page. Anyone can cause it.
+    // SECURITY: an app redirects a visitor without a login to its login page. Anyone can cause it.
     if leads_to_login(cx, headers) {
         return Vec::new();
     }
@@ -60,7 +60,7 @@ fn has_fields(cx: &RequestContext<'_>, rule: &PurgeRule) -> bool {
     })
 }
 
-/// Whether the response redirects to a log-in by `[session.login]`, on any host.
+/// Whether the response redirects to a login by `[session.login]`, on any host.
 fn leads_to_login(cx: &RequestContext<'_>, headers: &HeaderMap) -> bool {
     let Some(rule) = &cx.worker.settings.watched.login else { return false };
     let location = headers.get(LOCATION).and_then(|value| value.to_str().ok());

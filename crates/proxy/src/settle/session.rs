@@ -1,4 +1,4 @@
-//! Log-in and log-out by a cooperating app: `Anteroom-Login` and `Anteroom-Logout` on the response to a
+//! Login and logout by a cooperating app: `Anteroom-Login` and `Anteroom-Logout` on the response to a
 //! forwarded request.
 
 use ::http::{HeaderMap, HeaderName, HeaderValue};
@@ -20,7 +20,7 @@ use crate::settings::SessionCreation;
 
 static LOGOUT: HeaderName = HeaderName::from_static("anteroom-logout");
 
-/// What the app states about the proxy's session. A log-out outweighs a log-in.
+/// What the app states about the proxy's session. A logout outweighs a login.
 pub(super) fn read(
     cx: &RequestContext<'_>,
     minted: &SessionCreation,
@@ -77,7 +77,7 @@ async fn log_in(cx: &RequestContext<'_>, user: User) -> Result<SessionChange, Er
     if let Some(old) = old {
         worker.visits.rename(old, &stored, &user);
     }
-    // These sessions were not logged out: the log-in replaces them.
+    // These sessions were not logged out: the login replaces them.
     end(cx, cx.visitor.duplicates.iter().map(|rival| (rival, Ending::Ended))).await?;
     cx.visitor_token.joined(&TokenContext::of(cx), &stored, &user, merges);
     let cookie = cookie(cx).and_then(|cookie| cookie.set(&token, is_https(cx)));

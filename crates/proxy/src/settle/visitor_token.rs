@@ -1,5 +1,5 @@
 //! Tokens of visitors without a login: the token that a request carries, when a token is made, and what
-//! becomes of it at a log-in or log-out.
+//! becomes of it at a login or logout.
 //!
 //! The cookie belongs to the proxy. It is removed from each request before any cookie is evaluated. The
 //! origin does not see it, it is no part of a key, and it does not identify a visitor. A response's
@@ -183,7 +183,7 @@ impl VisitorTokenState {
         Ok(answer)
     }
 
-    /// What the visitor has before a log-in to a session that replaces `session`.
+    /// What the visitor has before a login to a session that replaces `session`.
     pub(crate) fn before(
         &self,
         worker: &WorkerContext,
@@ -192,7 +192,7 @@ impl VisitorTokenState {
         PreviousIdentity { session, visitor: self.to_merge(worker) }
     }
 
-    /// Ends the token after a log-in. `merges`: the log-in has moved the token's data to the session; if not, the token
+    /// Ends the token after a login. `merges`: the login has moved the token's data to the session; if not, the token
     /// was gone before.
     pub(crate) fn joined(
         &self,
@@ -214,7 +214,7 @@ impl VisitorTokenState {
         around.worker.thread_metrics.count(Count::VisitorTokensMerged);
     }
 
-    /// Moves the token's data to the session of a known visitor, for a log-in that the proxy did not
+    /// Moves the token's data to the session of a known visitor, for a login that the proxy did not
     /// see. If the store cannot do it now, a later request does it.
     pub(crate) async fn settle(&self, around: &TokenContext<'_>, visitor: &Visitor) {
         let token = self.to_merge(around.worker);
@@ -235,7 +235,7 @@ impl VisitorTokenState {
         }
     }
 
-    /// Ends the token at a log-out, so that the next user of the browser starts without data. If the
+    /// Ends the token at a logout, so that the next user of the browser starts without data. If the
     /// store cannot be reached, the token is out of use all the same, and expires there.
     pub(crate) async fn end(&self, around: &TokenContext<'_>) {
         self.clear_all(around);

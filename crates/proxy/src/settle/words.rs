@@ -11,14 +11,14 @@ pub(crate) fn in_words(effects: &Effects) -> String {
     let name = |user: &User| String::from_utf8_lossy(user.as_bytes()).into_owned();
     let mut words = match session {
         SessionEffect::None => Vec::new(),
-        SessionEffect::LogIn(user) => vec![format!("log-in of {}", name(user))],
-        SessionEffect::LogOut => vec!["log-out".to_owned()],
+        SessionEffect::LogIn(user) => vec![format!("login of {}", name(user))],
+        SessionEffect::LogOut => vec!["logout".to_owned()],
         SessionEffect::AppLogIn(AppLogIn { user, .. }) => {
-            vec![format!("the app's log-in of {}", name(user))]
+            vec![format!("the app's login of {}", name(user))]
         }
         SessionEffect::AppLogOut(AppLogOut { left, is_by_rule }) => {
             let how = if *is_by_rule { "by rule" } else { "by cookie" };
-            vec![format!("the app's log-out {how}, {} left", left.len())]
+            vec![format!("the app's logout {how}, {} left", left.len())]
         }
     };
     words.extend(cart.iter().map(|(item, count)| format!("cart {}={count}", item.as_str())));

@@ -90,7 +90,7 @@ pub(crate) fn count_blocking(cx: &RequestContext<'_>, headers: &HeaderMap, reaso
     }
 }
 
-/// Selects the origin connection for a request. A connection that a log-in is bound to is pinned to the
+/// Selects the origin connection for a request. A connection that a login is bound to is pinned to the
 /// client's connection. If the client's connection belongs to a trusted proxy, which carries many
 /// visitors, or carries several requests at a time, the origin connection serves this request alone.
 fn which_connection(cx: &RequestContext<'_>) -> ConnectionReuse {

@@ -121,7 +121,7 @@ impl Standing {
         if let Some(class) = cx.route.class {
             return Self::Route(class);
         }
-        // What the route limits is not served with log-ins for a method or a field that any client can send.
+        // What the route limits is not served with logins for a method or a field that any client can send.
         let is_limited = cx.route.max_strangers.is_some();
         if !cx.head.method.is_safe() && !is_limited {
             return Self::Change;
@@ -218,7 +218,7 @@ fn credentials<'a>(cx: &'a RequestContext<'_>) -> Option<&'a [u8]> {
     line.map(HeaderValue::as_bytes)
 }
 
-/// Whether the request is for a page that shows the form of a log-in.
+/// Whether the request is for a page that shows the form of a login.
 fn is_log_in_page(cx: &RequestContext<'_>) -> bool {
     let rules = cx.worker.settings.watched.login.as_ref();
     let is_of_rule = rules.is_some_and(|rule| {

@@ -181,7 +181,7 @@ impl<'w> IdentifiedRequest<'w> {
     }
 }
 
-/// The most session cookies of one name that a log-out ends. Each one costs a call to the store.
+/// The most session cookies of one name that a logout ends. Each one costs a call to the store.
 const DUPLICATES_MAX: usize = 32;
 
 /// What the cookies alone say.

@@ -104,7 +104,7 @@ pub(crate) async fn verify(
     unverified: UnverifiedToken<'_>,
     asking: Asking<'_>,
 ) -> Result<Verdict, StoreError> {
-    // SECURITY: the response to a log-out may go out before the store confirms it, and the store may not answer
+    // SECURITY: the response to a logout may go out before the store confirms it, and the store may not answer
     // now.
     if worker.sessions.log_outs_waiting() > 0
         && SuspectTokens::of(worker, &unverified.head.headers).are_being_revoked(worker)
@@ -358,7 +358,7 @@ impl PendingQuestion {
         }
     }
 
-    /// The app hears of a token that may be made up as of a log-in.
+    /// The app hears of a token that may be made up as of a login.
     fn requester(&self) -> Requester<'_> {
         let (memory, token) = (&self.worker.class_memory, self.token.as_str());
         let VerifyReason::Visitor(address) = self.asks else {
@@ -416,7 +416,7 @@ impl PendingQuestion {
                     .ok()
             }
             // To the app, a visitor that lost one of several cookies is another visitor, and at another
-            // host the token may have no user. A log-in that was learnt from other cookies belongs to
+            // host the token may have no user. A login that was learnt from other cookies belongs to
             // those.
             VerifyAnswer::Anonymous
                 if stored_user.is_some_and(|stored_user| stored_user.is_bound_to(self.bond)) =>
@@ -437,7 +437,7 @@ impl PendingQuestion {
         }
         worker.visits.forget(token);
         worker.thread_metrics.count(Count::LogOuts);
-        // The app has ended the session. This is not a log-out by the visitor.
+        // The app has ended the session. This is not a logout by the visitor.
         worker.sessions.end_as(&worker.store, token, Ending::Ended).await.ok()
     }
 }

@@ -198,7 +198,7 @@ fn class(error: &dyn DatabaseError) -> ErrorClass {
     match number {
         // A lock, MySQL's and MariaDB's time-outs, a query that was killed.
         1205 | 3024 | 1969 | 1317 => ErrorClass::TimedOut,
-        // Connections, log-ins and shut-downs.
+        // Connections, logins and shut-downs.
         1040 | 1043 | 1044 | 1045 | 1053 | 1077 | 1129 | 1130 | 1203 | 1226 | 1927 => {
             ErrorClass::Away
         }

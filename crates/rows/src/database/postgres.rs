@@ -446,7 +446,7 @@ fn class(error: &dyn DatabaseError) -> ErrorClass {
         // Canceled by the time-out, and a lock that was not available in time.
         "57014" | "55P03" => ErrorClass::TimedOut,
         code if code.starts_with("22") => ErrorClass::Value,
-        // Connections, log-ins, resources, an operator's intervention.
+        // Connections, logins, resources, an operator's intervention.
         code if ["08", "28", "53", "57", "58"].iter().any(|class| code.starts_with(class)) => {
             ErrorClass::Away
         }

@@ -25,7 +25,7 @@ const GATHER: Duration = Duration::from_millis(100);
 const BATCH: usize = 250;
 /// The most tokens known to be gone; the least used are evicted first, and found out again.
 const GONE_MAX: usize = 50_000;
-/// How long, at most, the views of a token that the store did not have wait for the log-in that may have merged it: as
+/// How long, at most, the views of a token that the store did not have wait for the login that may have merged it: as
 /// long as a write to the store may take. The next flight ends it, too.
 const MISSED_FOR: Duration = Duration::from_secs(2);
 
@@ -54,7 +54,7 @@ struct WaitingVisits {
     queued: usize,
     /// The items in flight to the store, if they were not taken meanwhile: a batch at most.
     flying: HashMap<VisitorToken, Vec<(Item, f64)>, RandomState>,
-    /// The items of the last flight for which the store had no token: a log-in may have merged the
+    /// The items of the last flight for which the store had no token: a login may have merged the
     /// token a moment before.
     missed: HashMap<VisitorToken, Vec<(Item, f64)>, RandomState>,
     /// When that flight landed.

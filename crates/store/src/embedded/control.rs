@@ -35,7 +35,7 @@ impl Tables<'_> {
             .and_then(|known| User::from_store(known.user)))
     }
 
-    /// The sessions of a user beyond the limit, the oldest log-in first, never including `newest`.
+    /// The sessions of a user beyond the limit, the oldest login first, never including `newest`.
     pub(super) fn too_many(
         &self,
         user: &User,

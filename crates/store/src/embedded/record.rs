@@ -1,15 +1,15 @@
-//! The stored form of one session: user, log-in, when it was last seen, and its newest views.
+//! The stored form of one session: user, login, when it was last seen, and its newest views.
 //!
 //! It is one value, so that a visit costs one look-up and one write: at a million sessions each
 //! further table is another block read and written. A version byte, 8 bytes of time, 8 of the
-//! log-in's, 2 of length, the user; then for each item, oldest first: 8 bytes of time, one of
+//! login's, 2 of length, the user; then for each item, oldest first: 8 bytes of time, one of
 //! length, the id. Items are ordered as in Redis: by time, then by the id's bytes. The first
-//! version has no log-in time.
+//! version has no login time.
 
 use anteroom_http::ident::Item;
 
 const VERSION: u8 = 2;
-/// The version without the time of the log-in.
+/// The version without the time of the login.
 const UNDATED: u8 = 1;
 /// Time and length before each item's id.
 const ITEM_HEAD: usize = 9;
@@ -32,7 +32,7 @@ pub(super) fn time_of(bits: u64) -> f64 {
 pub(super) struct Record<'v> {
     /// The bits of the time when it was last seen.
     pub(super) seen: u64,
-    /// The bits of the time of its log-in; 0: unknown.
+    /// The bits of the time of its login; 0: unknown.
     pub(super) since: u64,
     /// Its user.
     pub(super) user: &'v [u8],

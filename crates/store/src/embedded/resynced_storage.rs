@@ -74,7 +74,7 @@ impl LastSync {
             (Outcome::Unknown | Outcome::Succeeded, Err(error)) => tracing::error!(
                 %path,
                 %error,
-                "the disk failed to keep what was written: the store takes no log-ins until its file has been written \
+                "the disk failed to keep what was written: the store takes no logins until its file has been written \
                  once more as a whole, which is tried each second; look for errors of the disk in the system's log, \
                  and make a backup with `anteroom store backup`"
             ),

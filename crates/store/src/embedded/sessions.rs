@@ -18,7 +18,7 @@ use crate::{
 const AFTER_ITEMS: &[u8] = &[0xff];
 
 impl Tables<'_> {
-    /// A log-in, or a visit as in the chapter's layout (Redis in Action, chapter 2).
+    /// A login, or a visit as in the chapter's layout (Redis in Action, chapter 2).
     pub(super) fn update(
         &mut self,
         token: &StoredToken,
@@ -32,7 +32,7 @@ impl Tables<'_> {
     }
 
     /// Renews a session, unless it is gone or another user's: a queued visit must not restore what
-    /// a log-out or the cleaner removed.
+    /// a logout or the cleaner removed.
     pub(super) fn touch_all(&mut self, visits: &[Visit]) -> Result<Vec<bool>, redb::Error> {
         let mut recorded = vec![false; visits.len()];
         let mut answers: Vec<_> = visits.iter().zip(&mut recorded).collect();
@@ -66,7 +66,7 @@ impl Tables<'_> {
     }
 
     /// Writes a session: its user, the time, and its views, added to what it had before. A time in
-    /// `recent:` never goes back. A session that is new, another user's, or without a known log-in
+    /// `recent:` never goes back. A session that is new, another user's, or without a known login
     /// begins here.
     fn renew(
         &mut self,
@@ -78,7 +78,7 @@ impl Tables<'_> {
         self.write(token, user, None, seen, views, &[])
     }
 
-    /// The same, for a log-in at `since`, if it is one; and, if it has no views, with the views of
+    /// The same, for a login at `since`, if it is one; and, if it has no views, with the views of
     /// the record that it takes over.
     fn write(
         &mut self,

@@ -19,7 +19,7 @@ use crate::{OpenError, SuccessorUse};
 const NEW_CACHE: usize = 1 << 20;
 /// The format of the whole file. Another one is refused.
 pub(super) const FORMAT: u64 = 2;
-/// An earlier format that is read, and upgraded: records without their log-in, and no index of
+/// An earlier format that is read, and upgraded: records without their login, and no index of
 /// users.
 const UNDATED_FORMAT: u64 = 1;
 

@@ -14,7 +14,7 @@ pub(super) const SESSION: TableDefinition<'static, Bytes, Bytes> = TableDefiniti
 /// The bits of the time when it was last seen and the token, oldest first: `recent:`.
 pub(super) const RECENT: TableDefinition<'static, (u64, Bytes), ()> =
     TableDefinition::new("recent");
-/// A user's name and the tokens of that user's sessions: `tokens:<user>`. The log-in times are in
+/// A user's name and the tokens of that user's sessions: `tokens:<user>`. The login times are in
 /// the records.
 pub(super) const TOKENS: TableDefinition<'static, (Bytes, Bytes), ()> =
     TableDefinition::new("tokens");

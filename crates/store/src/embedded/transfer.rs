@@ -96,7 +96,7 @@ impl Tables<'_> {
         cart_in(&self.cart, token)
     }
 
-    /// Removes a token, unless its log-in, or if that is unknown its last visit, was at `before` or later.
+    /// Removes a token, unless its login, or if that is unknown its last visit, was at `before` or later.
     fn remove_token(&mut self, token: &StoredToken, before: f64) -> Result<bool, redb::Error> {
         if let Some(visitor) = VisitorToken::from_store(bytes_of(token)) {
             let stored = self.visitors.record.get(bytes_of(token))?;

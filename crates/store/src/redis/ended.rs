@@ -81,7 +81,7 @@ impl RedisStore {
         tracing::info!(
             sessions = ended.len(),
             failed,
-            "ended the latest log-outs again at the new primary"
+            "ended the latest logouts again at the new primary"
         );
     }
 

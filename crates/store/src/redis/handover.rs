@@ -1,4 +1,4 @@
-//! What a log-in takes from one shard to another: a record in the shard that gives, `handover:`, until the shard that
+//! What a login takes from one shard to another: a record in the shard that gives, `handover:`, until the shard that
 //! gets has it.
 
 use anteroom_http::ident::{StoredToken, User, VisitorToken};
@@ -49,7 +49,7 @@ impl RedisStore {
         self.query_all(RedisCall::Write, &look).await
     }
 
-    /// Ends the old session of a log-in elsewhere, and notes what the new one gets: of what the old one has, if it is
+    /// Ends the old session of a login elsewhere, and notes what the new one gets: of what the old one has, if it is
     /// the same user's, what the new one does not have. Another cart is handed on.
     pub(crate) async fn end_for(
         &self,

@@ -89,7 +89,7 @@ pub(super) struct Keys {
     pub(super) viewed_prefix: String,
     /// The prefix of a token's cart.
     pub(super) cart_prefix: String,
-    /// The prefix of the index of a user's sessions: ZSET, token by the time of its log-in.
+    /// The prefix of the index of a user's sessions: ZSET, token by the time of its login.
     pub(super) tokens_prefix: String,
     /// The prefix of a row's content.
     pub(super) row_prefix: String,

@@ -1,5 +1,5 @@
-//! Log-ins and log-outs in Redis, and sessions that end before the cleaner reaches them: by another
-//! log-in, or by an operator. Their carts are handed on in the same step.
+//! Logins and logouts in Redis, and sessions that end before the cleaner reaches them: by another
+//! login, or by an operator. Their carts are handed on in the same step.
 
 use anteroom_http::ident::{Item, StoredToken, TokenStorage, User, VisitorToken};
 
@@ -11,7 +11,7 @@ use crate::{
     StoreError,
 };
 
-/// How often a log-in looks up again which sessions must end, while the same user logs in
+/// How often a login looks up again which sessions must end, while the same user logs in
 /// elsewhere. The last attempt continues in any case.
 const LOOKS: usize = 4;
 
@@ -98,7 +98,7 @@ impl RedisStore {
         self.acknowledge::<()>(&script).await
     }
 
-    /// The sessions that may have to end for this log-in. Lua has no SHA-256: their ids are passed
+    /// The sessions that may have to end for this login. Lua has no SHA-256: their ids are passed
     /// in.
     async fn may_go(&self, rotation: &Rotation) -> Result<Vec<TokenWithId>, StoreError> {
         let Some(expiry_action) = rotation.expiry_action.filter(|_| rotation.most > 0) else {
@@ -114,7 +114,7 @@ impl RedisStore {
         Ok(named.collect())
     }
 
-    /// The log-in; `None` if a session would have to end whose id is not `known`, unless the caller
+    /// The login; `None` if a session would have to end whose id is not `known`, unless the caller
     /// is `sure`.
     async fn rotate_knowing(
         &self,

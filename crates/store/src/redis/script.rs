@@ -107,7 +107,7 @@ scripts! {
         args (viewed_prefix cart_prefix tokens_prefix gone_channel;
             action entries cart_max views_max outbox_max
             token id user now most per_user_max may_lose old old_id visitor);
-    // Log-ins from one shard to another.
+    // Logins from one shard to another.
     END_FOR = "end_for" (NAME_OF IN_JSON HAND_ON DISMISS_ONE HAND_OVER)
         keys (login recent since expired expiring events handovers; old_viewed old_cart)
         args (viewed_prefix cart_prefix tokens_prefix gone_channel;

@@ -1,5 +1,5 @@
 //! The user of a token, in Redis: `login:`, and where sessions have time limits `recent:` and the
-//! log-in.
+//! login.
 
 use anteroom_http::ident::{StoredToken, User};
 

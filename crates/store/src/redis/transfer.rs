@@ -28,7 +28,7 @@ const KEYS_LOOKED_AT: u32 = 500;
 /// Rows that one step removes.
 const ROWS_REMOVED: usize = 1_000;
 
-/// What a script says of a token: user, last visit, log-in, first seen, views, cart.
+/// What a script says of a token: user, last visit, login, first seen, views, cart.
 type TokenExport = (Vec<u8>, Vec<u8>, Vec<u8>, Vec<u8>, Vec<Vec<u8>>, Vec<Vec<u8>>);
 
 impl TransferStore for RedisStore {

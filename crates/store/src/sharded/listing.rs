@@ -65,7 +65,7 @@ impl SessionListing for ShardedStore {
     }
 }
 
-/// The sessions of all shards, the oldest log-in first.
+/// The sessions of all shards, the oldest login first.
 fn in_order(found: Vec<Vec<Session>>) -> Vec<Session> {
     let mut sessions: Vec<Session> = found.into_iter().flatten().collect();
     sessions.sort_by(|one, other| {

@@ -2,8 +2,8 @@
 //! is in the token's shard, so a step on one token stays one atomic step; what concerns several shards is put
 //! together here. Each shard is a [`RedisStore`]; this folder may use that, and knows no commands.
 //!
-//! What is not one step here, and is one in the chapter's layout: a log-in that replaces a token of another shard
-//! (`rotation`), the limit of a user's sessions, and views, which are counted after a log-in.
+//! What is not one step here, and is one in the chapter's layout: a login that replaces a token of another shard
+//! (`rotation`), the limit of a user's sessions, and views, which are counted after a login.
 
 mod expiry;
 mod listing;

@@ -1,10 +1,10 @@
-//! Log-ins, and what they hand over from one shard to another.
+//! Logins, and what they hand over from one shard to another.
 //!
-//! A log-in that replaces a token of the same shard is one step. Otherwise the order is: the new session begins; the
+//! A login that replaces a token of the same shard is one step. Otherwise the order is: the new session begins; the
 //! old one ends, and in the same step a record in its shard holds what the new one gets; the new one gets it; the
 //! record goes. A process that stops in between leaves the record, and any process finishes it: taking over twice is
 //! as good as once. A client gets its new token when the old session has ended: from then on nothing fails the
-//! log-in, since its client would be left with neither session. What is not done yet follows from the record.
+//! login, since its client would be left with neither session. What is not done yet follows from the record.
 
 use anteroom_http::ident::{Item, StoredToken, User, VisitorToken};
 use tokio::time::{Instant, timeout_at};
@@ -30,10 +30,10 @@ impl LogInStore for ShardedStore {
         let deadline = self.deadline();
         self.of(token.as_str()).update_uncounted(token, user, item, now).await?;
         let Some(item) = item else { return Ok(()) };
-        // The log-in stands, also where the shard of the item is away.
+        // The login stands, also where the shard of the item is away.
         if !matches!(timeout_at(deadline, self.count_views(&[(item.clone(), 1)])).await, Ok(Ok(())))
         {
-            tracing::debug!("the view of a log-in was not counted");
+            tracing::debug!("the view of a login was not counted");
         }
         Ok(())
     }
@@ -46,11 +46,11 @@ impl LogInStore for ShardedStore {
             if rotation.old.is_none() {
                 return Err(error);
             }
-            tracing::debug!(%error, "a log-in is finished later");
+            tracing::debug!(%error, "a login is finished later");
         }
         let limited = self.end_over_limit(rotation, &mut rotated);
         if let Err(error) = until(deadline, limited).await {
-            tracing::debug!(%error, "a user keeps a session too many until the next log-in");
+            tracing::debug!(%error, "a user keeps a session too many until the next login");
         }
         Ok(rotated)
     }
@@ -146,7 +146,7 @@ impl ShardedStore {
         of_old.and(of_visitor)
     }
 
-    /// Ends the old session of a log-in, whose new one is in another shard and has begun. What the new one gets is in a
+    /// Ends the old session of a login, whose new one is in another shard and has begun. What the new one gets is in a
     /// record until [`Self::take_over`].
     ///
     /// # Errors
@@ -191,8 +191,8 @@ impl ShardedStore {
         })
     }
 
-    /// Ends the user's sessions over the limit, if there is one, the oldest log-in first. Those in a shard that is away
-    /// stay until the next log-in.
+    /// Ends the user's sessions over the limit, if there is one, the oldest login first. Those in a shard that is away
+    /// stay until the next login.
     async fn end_over_limit(
         &self,
         rotation: &Rotation,

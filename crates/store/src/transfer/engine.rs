@@ -76,7 +76,7 @@ pub struct CopyCounts {
     pub visitors: u64,
     /// Records of sessions and visitors that the target did not have like that.
     pub changed: u64,
-    /// Log-ins that were under way between two shards, and were finished first.
+    /// Logins that were under way between two shards, and were finished first.
     pub handovers: u64,
     /// Other records.
     pub others: u64,
@@ -173,7 +173,7 @@ impl Transfer {
         Ok(caught_up)
     }
 
-    /// Removes at the target what the source does not have, if its log-in, or if that is unknown its last visit, was
+    /// Removes at the target what the source does not have, if its login, or if that is unknown its last visit, was
     /// before this Unix time. It ends sessions whose end was missed during the copy. Returns how many.
     ///
     /// # Errors

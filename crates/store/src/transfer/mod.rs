@@ -99,7 +99,7 @@ pub trait TransferStore {
     fn holds(&self, tokens: &[StoredToken]) -> impl Future<Output = Result<Vec<bool>, StoreError>>;
 
     /// Removes these tokens, at most [`TRANSFER_BATCH`], with all their data, each in one atomic step; but not those
-    /// whose log-in, or if that is unknown whose last visit, was at the Unix time `before` or later. Returns how many
+    /// whose login, or if that is unknown whose last visit, was at the Unix time `before` or later. Returns how many
     /// were removed. Carts are not handed on, and no other process is informed.
     fn remove(
         &self,

@@ -36,7 +36,7 @@ pub enum LogInTime {
     /// It is not known.
     #[default]
     Unknown,
-    /// The time of the log-in.
+    /// The time of the login.
     At(f64),
     /// The time when it was first seen: an app has written it.
     FirstSeen(f64),

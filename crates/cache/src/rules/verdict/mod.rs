@@ -83,7 +83,7 @@ pub struct RequestView<'a> {
     pub fields: FieldSet,
     /// Whether the request has a body.
     pub has_body: bool,
-    /// Whether its connection is bound to a log-in.
+    /// Whether its connection is bound to a login.
     pub bound: bool,
     /// The visitor of the request.
     pub who: Sharing,
@@ -489,7 +489,7 @@ fn strip_all(class: ShareClass, answer: &ResponseView<'_>, route: &Route) -> Res
 
 /// Whether a route lets a response lose all of its cookies. These are the cookies that the route names and,
 /// if it names any, cookies that are only cleared. Some apps clear cookies on every page, although the
-/// request carried no cookies except those in the key. A log-in sets a cookie, so its response is kept out of
+/// request carried no cookies except those in the key. A login sets a cookie, so its response is kept out of
 /// the cache unless the route names that cookie.
 fn may_lose_cookies(class: ShareClass, answer: &ResponseView<'_>, route: &Route) -> bool {
     let named = |name: &[u8]| route.strip_set_cookie.iter().any(|cut| cut.as_bytes() == name);

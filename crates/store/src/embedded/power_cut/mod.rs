@@ -240,7 +240,7 @@ impl<'r> Life<'r> {
 
     fn fate(&mut self) -> Fate {
         let rng = &mut self.rng;
-        // A start makes up to some twenty changes, and a log-in about ten.
+        // A start makes up to some twenty changes, and a login about ten.
         let changes = if rng.u8(..4) == 0 { rng.u64(..40) } else { rng.u64(40..400) };
         let failing_syncs = if rng.bool() {
             Vec::new()

@@ -1,5 +1,5 @@
 -- What is stored of the tokens that follow the named arguments, for another store. For each there is a list: user,
--- time of the last visit, time of the log-in, time when it was first seen, views with their times, cart; or false.
+-- time of the last visit, time of the login, time when it was first seen, views with their times, cart; or false.
 local tokens, found = {}, {}
 for at = first_arg, #ARGV do tokens[#tokens + 1] = ARGV[at] end
 local users = redis.call('HMGET', login, unpack(tokens))

@@ -1,5 +1,5 @@
 -- Replaces what is stored of tokens by records of another store, and returns how many were not there like that. For
--- each record there are arguments: token, user, time of the last visit, `a` (log-in) or `f` (first seen) and that
+-- each record there are arguments: token, user, time of the last visit, `a` (login) or `f` (first seen) and that
 -- time, number of views, number of items in the cart, each view with the time before it, and each item with its count.
 -- What is empty is unknown. A record that is there is not written: nothing is replicated for it.
 local changed = 0

@@ -1,5 +1,5 @@
 -- The user of a token whose session is not over, and since when it is known; an empty list otherwise.
--- `may_note` is 1 where the time may be noted at which a session without a known log-in was first seen. An
+-- `may_note` is 1 where the time may be noted at which a session without a known login was first seen. An
 -- app that ends sessions itself does not remove such notes: for each new one some old ones are checked.
 local user = redis.call('HGET', login, token)
 if not user or is_over(user) then return {} end

@@ -1,5 +1,5 @@
 -- Removes the tokens that follow the named arguments with all that they have, and returns how many were there. A token
--- whose log-in, or if that is unknown whose last visit, was at `before` or later stays; empty: none stays.
+-- whose login, or if that is unknown whose last visit, was at `before` or later stays; empty: none stays.
 local removed, bound = 0, tonumber(before)
 for at = first_arg, #ARGV do
   local token = ARGV[at]

@@ -1,4 +1,4 @@
--- A log-out. Other processes are told.
+-- A logout. Other processes are told.
 local user = redis.call('HGET', login, token)
 redis.call('HDEL', login, token)
 redis.call('ZREM', recent, token)

@@ -1,4 +1,4 @@
--- A log-in that replaces a token. Returns the user's other sessions that had to go, how many carts were
+-- A login that replaces a token. Returns the user's other sessions that had to go, how many carts were
 -- handed on, dropped and lost, and why; or nothing, where an id is missing.
 --
 -- Views and cart of the old token move where it had the same user, and the new one has none. What a token

@@ -1,4 +1,4 @@
--- A log-in, or a visit as in the chapter's layout (Redis in Action, chapter 2). `item` is empty if no item
+-- A login, or a visit as in the chapter's layout (Redis in Action, chapter 2). `item` is empty if no item
 -- was viewed; `last_dropped` is the rank of the newest view that is not kept. `is_counted` is 1 where the
 -- popularity of the item is in this shard.
 local before = redis.call('HGET', login, token)

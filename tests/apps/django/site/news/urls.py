@@ -1,4 +1,4 @@
-"""The stock admin and log-in, and the app."""
+"""The stock admin and login, and the app."""
 
 from django.contrib import admin
 from django.urls import include, path

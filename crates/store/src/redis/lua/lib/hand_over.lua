@@ -1,5 +1,5 @@
 -- Moves a cart and views into a record of `handovers`, under `field`; a key that is false stays. Returns the record,
--- which is empty where there is nothing. pcall: another program's value under these keys must not prevent a log-in.
+-- which is empty where there is nothing. pcall: another program's value under these keys must not prevent a login.
 local function hand_over(of_user, from_cart, from_viewed)
   local held = from_cart and redis.pcall('HGETALL', from_cart) or {}
   local seen = from_viewed and redis.pcall('ZRANGE', from_viewed, 0, -1, 'WITHSCORES') or {}

@@ -1,5 +1,5 @@
--- Whether the session of `token` is over at `now`: it was not seen for `idle` seconds, or its log-in was
--- `absolute` seconds ago. An empty bound does not hold. Sets `began`, the time of the log-in, where that
+-- Whether the session of `token` is over at `now`: it was not seen for `idle` seconds, or its login was
+-- `absolute` seconds ago. An empty bound does not hold. Sets `began`, the time of the login, where that
 -- matters and is known.
 local began
 local function is_over(user)

@@ -4,7 +4,7 @@ local function join_visitor()
   if redis.call('ZREM', visitors, visitor) == 0 then return false end
   local own_views, own_cart = viewed_prefix .. token, cart_prefix .. token
   local views, cart = viewed_prefix .. visitor, cart_prefix .. visitor
-  -- pcall: another program's value under a session's keys must not prevent a log-in.
+  -- pcall: another program's value under a session's keys must not prevent a login.
   redis.pcall('ZUNIONSTORE', own_views, 2, own_views, views, 'AGGREGATE', 'MAX')
   redis.pcall('ZREMRANGEBYRANK', own_views, 0, -views_max - 1)
   local held, size = redis.pcall('HGETALL', cart), redis.pcall('HLEN', own_cart)
