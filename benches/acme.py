@@ -205,6 +205,12 @@ def in_use(proxy):
     return all(one["state"] in ("in-use", "renewing") for one in states(proxy))
 
 
+def ends(proxy):
+    """When the certificates end. Those that are issued from now on end later: by a second at least."""
+    time.sleep(1.1)
+    return [one["not_after"] for one in states(proxy)]
+
+
 def renew_by_hand(proxy):
     lab.order(proxy, "POST", "/certificates/renew", b'{"all":true}')
 
@@ -237,7 +243,7 @@ def kill(site, options):
         wait_until("the first certificates are in use", lambda: in_use(proxy))
         with Visitors(proxy.https_port, site.pebble.roots) as visitors:
             for _ in range(options.kills):
-                before = [one["not_after"] for one in states(proxy)]
+                before = ends(proxy)
                 renew_by_hand(proxy)
                 # The wish is noted on disk by then.
                 time.sleep(random.uniform(0.1, 1.5))
@@ -264,7 +270,7 @@ def away(site, options):
     with site.pebble.running(proxy.port):
         wait_until("the first certificates are in use", lambda: in_use(proxy))
     with Visitors(proxy.https_port, site.pebble.roots) as visitors:
-        before = [one["not_after"] for one in states(proxy)]
+        before = ends(proxy)
         renew_by_hand(proxy)
         wait_until("orders fail", lambda: all(one["failures"] for one in states(proxy)))
         with site.pebble.running(proxy.port):
