@@ -273,7 +273,7 @@ async fn filled(url: Url) -> (OpenStore, AnyStore) {
         pages: 1 << 30,
         max_page: 1 << 20,
     };
-    let settings = StoreSettings { url, prefix: String::new(), layout: Layout::Chapter, limits };
+    let settings = StoreSettings { url, prefix: String::new(), layout: Layout::Single, limits };
     let open = OpenStore::open(&settings).await.expect("the store opens");
     let store = open.thread_handle();
     store.connected().await;

@@ -117,7 +117,7 @@ fn settings(url: &str) -> StoreSettings {
         pages: 1 << 30,
         max_page: 1 << 20,
     };
-    StoreSettings { url, prefix: String::new(), layout: Layout::Chapter, limits }
+    StoreSettings { url, prefix: String::new(), layout: Layout::Single, limits }
 }
 
 fn visit(options: &Options, n: u32, now: f64) -> Visit {

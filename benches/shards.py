@@ -204,7 +204,7 @@ def main():
     heads = ["store", "views/s", "hits of unknown", "a view with its hit", "a hit without a login",
              "a page fetched and stored", "a purge", "an idle proxy, a second"]
     print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
-    for layout in ["chapter", "sharded"]:
+    for layout in ["single", "sharded"]:
         with lab.scratch_folder() as name, servers.One(pathlib.Path(name)) as store:
             measure(f"one, {layout}", store, layout, options)
     for primaries in options.primaries or [3]:

@@ -320,7 +320,7 @@ def main():
     print(f"{lab.machine()}; one thread")
     if options.only != "three":
         with lab.scratch_folder() as name, servers.One(pathlib.Path(name)) as store:
-            measure("one Redis, chapter's layout", store, "chapter", options)
+            measure("one Redis, chapter's layout", store, "single", options)
     if options.only != "one":
         with lab.scratch_folder() as name, servers.Cluster(pathlib.Path(name), 3, 0, 10_000) as store:
             measure("three primaries, sharded", store, "sharded", options)

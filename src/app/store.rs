@@ -104,7 +104,7 @@ pub(super) fn mark(store: &Store) -> String {
     };
     let pages = pages_url.as_ref().map(word).unwrap_or_default();
     let layout = match layout {
-        StoreLayout::Chapter => "chapter",
+        StoreLayout::Single => "single",
         StoreLayout::Sharded => "sharded",
     };
     hex(&Sha256::digest([word(url).as_str(), &pages, layout, prefix].join("\n")))
@@ -153,7 +153,7 @@ fn url_of(url: &StoreUrl) -> anteroom_store::Url {
 /// The layout as the store has it.
 pub(super) fn layout_of(layout: StoreLayout) -> anteroom_store::Layout {
     match layout {
-        StoreLayout::Chapter => anteroom_store::Layout::Chapter,
+        StoreLayout::Single => anteroom_store::Layout::Single,
         StoreLayout::Sharded => anteroom_store::Layout::Sharded,
     }
 }

@@ -189,7 +189,7 @@ fn a_proxy_moves_from_its_folder_to_a_cluster() {
 #[test]
 fn after_a_move_a_restart_goes_on_at_the_next_store_and_never_at_the_old_one() {
     let (origin, storage, to) = (app(), Storage::redis(), RedisServer::start());
-    let mut proxy = Proxy::start(&origin, &storage, &next(&to, "chapter"));
+    let mut proxy = Proxy::start(&origin, &storage, &next(&to, "single"));
     let ann = log_in(&proxy, "ann");
     moved(&migrate(&proxy, &[]));
     let bob = log_in(&proxy, "bob");
@@ -235,7 +235,7 @@ fn a_switch_to_bypass_stays_on_at_the_next_store() {
 #[test]
 fn after_a_move_the_next_store_becomes_the_store_by_a_reload() {
     let (origin, storage, to) = (app(), Storage::redis(), RedisServer::start());
-    let mut proxy = Proxy::start(&origin, &storage, &next(&to, "chapter"));
+    let mut proxy = Proxy::start(&origin, &storage, &next(&to, "single"));
     let ann = log_in(&proxy, "ann");
     let renamed = |text: &str| {
         let lines = text.lines().filter(|line| !line.contains("store.next"));
@@ -267,7 +267,7 @@ fn after_a_move_a_fleet_goes_back_by_a_reload() {
         proxy.edit(|text| {
             let lines = text.lines().filter(|line| !line.contains("store.next"));
             let text = lines.collect::<Vec<_>>().join("\n").replace(&back, &there);
-            format!("store.layout = \"sharded\"\nstore.next.url = \"{back}\"\nstore.next.layout = \"chapter\"\n{text}")
+            format!("store.layout = \"sharded\"\nstore.next.url = \"{back}\"\nstore.next.layout = \"single\"\n{text}")
         });
         assert!(proxy.reload(), "{}", proxy.complaints());
         assert_eq!([seen(proxy, &ann), seen(proxy, &bob)], ["ann", "bob"]);
@@ -294,7 +294,7 @@ fn there_and_back_leaves_nothing_of_sessions_that_ended_meanwhile() {
     proxy.edit(|text| {
         let lines = text.lines().filter(|line| !line.contains("store.next"));
         let text = lines.collect::<Vec<_>>().join("\n").replace(&back, &there);
-        format!("store.layout = \"sharded\"\nstore.next.url = \"{back}\"\nstore.next.layout = \"chapter\"\n{text}")
+        format!("store.layout = \"sharded\"\nstore.next.url = \"{back}\"\nstore.next.layout = \"single\"\n{text}")
     });
     // A proxy that is killed stays in the register for a minute.
     proxy.terminate();
@@ -311,7 +311,7 @@ fn a_purge_survives_migrating_and_back() {
     let count = AtomicUsize::new(0);
     let origin =
         shop(move |_| Reply::html(&format!("page {}", count.fetch_add(1, Ordering::Relaxed))));
-    let mut proxy = Proxy::start(&origin, &storage, &next(&to, "chapter"));
+    let mut proxy = Proxy::start(&origin, &storage, &next(&to, "single"));
     let page = |proxy: &Proxy| proxy.get("/page").send().text();
     let before = page(&proxy);
     wait_until("it is in the store", || {
@@ -331,7 +331,7 @@ fn a_purge_survives_migrating_and_back() {
 #[test]
 fn a_store_is_not_moved_while_a_proxy_cannot_follow() {
     let (origin, storage, to) = (app(), Storage::redis(), RedisServer::start());
-    let proxy = Proxy::start(&origin, &storage, &next(&to, "chapter"));
+    let proxy = Proxy::start(&origin, &storage, &next(&to, "single"));
     let other = Proxy::start(&origin, &storage, MINT);
     let ann = log_in(&proxy, "ann");
     let why = refused(&migrate(&proxy, &[]));
@@ -350,8 +350,8 @@ fn a_store_is_not_moved_while_a_proxy_cannot_follow() {
 fn a_store_is_not_moved_while_a_proxy_names_another_next_store_or_spells_it_otherwise() {
     let (origin, storage, to) = (app(), Storage::redis(), RedisServer::start());
     let elsewhere = RedisServer::start();
-    let proxy = Proxy::start(&origin, &storage, &next(&to, "chapter"));
-    let other = Proxy::start(&origin, &storage, &next(&elsewhere, "chapter"));
+    let proxy = Proxy::start(&origin, &storage, &next(&to, "single"));
+    let other = Proxy::start(&origin, &storage, &next(&elsewhere, "single"));
     let ann = log_in(&proxy, "ann");
     let by_name = to.url().replace("127.0.0.1", "localhost");
     assert_ne!(by_name, to.url());
@@ -415,7 +415,7 @@ fn a_proxy_that_starts_meanwhile_is_not_left_behind_by_a_move_to_a_folder() {
 #[test]
 fn a_store_is_moved_only_to_one_without_sessions_unless_they_may_be_replaced() {
     let (origin, storage, to) = (app(), Storage::redis(), RedisServer::start());
-    let proxy = Proxy::start(&origin, &storage, &next(&to, "chapter"));
+    let proxy = Proxy::start(&origin, &storage, &next(&to, "single"));
     let ann = log_in(&proxy, "ann");
     to.command::<u64>(&["HSET", "login:", "token-of-another", "eve"]);
     to.command::<u64>(&["ZADD", "recent:", "1", "token-of-another"]);
@@ -438,7 +438,7 @@ fn a_page_that_was_purged_before_the_switch_is_not_served_after_it() {
     let count = AtomicUsize::new(0);
     let origin =
         shop(move |_| Reply::html(&format!("page {}", count.fetch_add(1, Ordering::Relaxed))));
-    let proxies = [(), ()].map(|()| Proxy::start(&origin, &storage, &next(&to, "chapter")));
+    let proxies = [(), ()].map(|()| Proxy::start(&origin, &storage, &next(&to, "single")));
     let page = |proxy: &Proxy| proxy.get("/page").send().text();
     let before = page(&proxies[0]);
     // Asked before, the other would fetch a page of its own.

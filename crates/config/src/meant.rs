@@ -43,6 +43,8 @@ const WORDS: &[Advice] = &[
     ("session.app", &["rails"], "leave app out, and write cookie = \"_*_session\""),
     ("session.app", &["laravel"], "leave app out, and write cookie = \"*_session\""),
     ("listen[].redirect", &["true", "on", "yes"], "write \"https\""),
+    ("store.layout", &["chapter"], "write \"single\", which is what \"chapter\" was"),
+    ("store.next.layout", &["chapter"], "write \"single\", which is what \"chapter\" was"),
     ("threads", &["auto"], "leave threads out for one for each core"),
     ("purge.method", &["PURGE", "purge"], "write true"),
     ("cache.default_ttl", &["off", "none", "no", "false"], "write \"0s\""),

@@ -108,7 +108,7 @@ impl OpenEngine {
                     None => store,
                 };
                 match self.layout {
-                    Layout::Chapter => Engine::Redis(store),
+                    Layout::Single => Engine::Redis(store),
                     Layout::Sharded => Engine::Sharded(ShardedStore::new(store)),
                 }
             }

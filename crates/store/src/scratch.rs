@@ -15,7 +15,7 @@ pub fn embedded_in(folder: &Path) -> StoreSettings {
         max_page: 1 << 20,
     };
     let url = Url::Embedded(folder.to_owned());
-    StoreSettings { url, prefix: String::new(), layout: Layout::Chapter, limits }
+    StoreSettings { url, prefix: String::new(), layout: Layout::Single, limits }
 }
 
 /// Runs a test on a runtime of its own with a fresh store, and closes the store afterwards.

@@ -86,7 +86,7 @@ pub(crate) struct BackupArgs {
     /// The store, as in [store] url, if no proxy uses it; without it the running proxy writes the file
     #[arg(long, value_name = "URL", value_parser = store_url, conflicts_with_all = ["config", "socket"])]
     pub(crate) from: Option<Place>,
-    /// The layout of keys; without it chapter, or sharded in a Cluster
+    /// The layout of keys; without it single, or sharded in a Cluster
     #[arg(long, value_name = "LAYOUT", requires = "from")]
     pub(crate) layout: Option<LayoutWord>,
     /// The prefix of keys, as in [store] prefix
@@ -104,7 +104,7 @@ pub(crate) struct RestoreArgs {
     /// The store, as in [store] url; a folder that is missing is made
     #[arg(long, value_name = "URL", value_parser = store_url)]
     pub(crate) to: Place,
-    /// The layout of keys; without it chapter, or sharded in a Cluster
+    /// The layout of keys; without it single, or sharded in a Cluster
     #[arg(long, value_name = "LAYOUT")]
     pub(crate) layout: Option<LayoutWord>,
     /// The prefix of keys, as in [store] prefix
@@ -123,10 +123,10 @@ pub(crate) struct MigrateArgs {
     /// The store to copy to
     #[arg(long, value_name = "URL", requires = "from", value_parser = store_url)]
     pub(crate) to: Option<Place>,
-    /// The layout of keys at the source; without it chapter, or sharded in a Cluster
+    /// The layout of keys at the source; without it single, or sharded in a Cluster
     #[arg(long, value_name = "LAYOUT", requires = "from")]
     pub(crate) from_layout: Option<LayoutWord>,
-    /// The layout of keys at the target; without it chapter, or sharded in a Cluster
+    /// The layout of keys at the target; without it single, or sharded in a Cluster
     #[arg(long, value_name = "LAYOUT", requires = "to")]
     pub(crate) to_layout: Option<LayoutWord>,
     /// The prefix of keys at the source, as in [store] prefix
@@ -163,7 +163,7 @@ fn store_url(text: &str) -> Result<Place, String> {
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum LayoutWord {
     /// The keys of Redis in Action, chapter 2
-    Chapter,
+    Single,
     /// 64 shards
     Sharded,
 }
@@ -171,7 +171,7 @@ pub(crate) enum LayoutWord {
 impl From<LayoutWord> for StoreLayout {
     fn from(word: LayoutWord) -> Self {
         match word {
-            LayoutWord::Chapter => Self::Chapter,
+            LayoutWord::Single => Self::Single,
             LayoutWord::Sharded => Self::Sharded,
         }
     }

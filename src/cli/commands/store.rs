@@ -193,7 +193,7 @@ fn advise(from: &StoreUrl, to: &StorePlace) {
     }
     if to.layout != to.url.usual_layout() {
         let sharded = to.layout == StoreLayout::Sharded;
-        lines.push(format!("layout = \"{}\"", if sharded { "sharded" } else { "chapter" }));
+        lines.push(format!("layout = \"{}\"", if sharded { "sharded" } else { "single" }));
     }
     say(&format!("now write, below [store]: {}", lines.join("; ")));
     if from.usual_token_storage() != to.url.usual_token_storage() {

@@ -175,7 +175,7 @@ fn log_in(data: &std::path::Path, users: &[(&str, &str)]) {
     let settings = StoreSettings {
         url: Url::Embedded(data.to_owned()),
         prefix: String::new(),
-        layout: Layout::Chapter,
+        layout: Layout::Single,
         limits,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -32,7 +32,7 @@ impl RelayedStore {
         let open = OpenStore::open(&StoreSettings {
             url,
             prefix: String::new(),
-            layout: Layout::Chapter,
+            layout: Layout::Single,
             limits,
         })
         .await

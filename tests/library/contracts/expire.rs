@@ -234,7 +234,7 @@ fn fill_outbox(folder: &Path, keep: u64) {
     let settings = StoreSettings {
         url: Url::Embedded(folder.to_owned()),
         prefix: String::new(),
-        layout: Layout::Chapter,
+        layout: Layout::Single,
         limits: limits(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

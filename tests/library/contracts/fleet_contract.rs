@@ -109,7 +109,7 @@ async fn an_entry_of_another_version_is_read_and_a_foreign_value_is_removed() {
 async fn keys_of_the_other_layout_are_noticed() {
     let server = RedisServer::start();
     for (layout, foreign) in [
-        (Layout::Chapter, "a:login:{s63}"),
+        (Layout::Single, "a:login:{s63}"),
         (Layout::Sharded, "b:login:"),
         (Layout::Sharded, "c:fleet:"),
     ] {

@@ -246,7 +246,7 @@ fn settings(url: String) -> StoreSettings {
         pages: 1 << 30,
         max_page: 1 << 20,
     };
-    StoreSettings { url: Url::Redis(url), prefix: String::new(), layout: Layout::Chapter, limits }
+    StoreSettings { url: Url::Redis(url), prefix: String::new(), layout: Layout::Single, limits }
 }
 
 /// The app in Python.

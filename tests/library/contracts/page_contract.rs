@@ -210,7 +210,7 @@ async fn a_fleet_has_one_ledger_and_a_restart_loses_nothing() {
     let mut bench = Bench::redis().await;
     let url = Url::Redis(bench.server().url());
     let other =
-        StoreSettings { url, prefix: String::new(), layout: Layout::Chapter, limits: limits() };
+        StoreSettings { url, prefix: String::new(), layout: Layout::Single, limits: limits() };
     let other = OpenStore::open(&other).await.unwrap().thread_handle();
     connected(&other).await;
     let (one, _) = fill(&bench.store, 0, RequestFrequency::Once).await;

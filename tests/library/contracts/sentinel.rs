@@ -48,7 +48,7 @@ async fn a_killed_primary_loses_nothing(layout: Layout) {
 
 #[tokio::test]
 async fn a_killed_primary_loses_no_acknowledged_change() {
-    a_killed_primary_loses_nothing(Layout::Chapter).await;
+    a_killed_primary_loses_nothing(Layout::Single).await;
 }
 
 #[tokio::test]
@@ -59,7 +59,7 @@ async fn a_killed_primary_loses_no_acknowledged_change_in_shards() {
 #[tokio::test]
 async fn a_log_out_that_a_failover_took_back_is_repeated() {
     let watched = SentinelGroup::start();
-    let (_open, store) = open(&watched, Layout::Chapter).await;
+    let (_open, store) = open(&watched, Layout::Single).await;
     for number in [1, 2] {
         store.update_token(&token(number), &user("ann"), None, 1.0).await.unwrap();
     }
@@ -81,7 +81,7 @@ async fn a_log_out_that_a_failover_took_back_is_repeated() {
 #[tokio::test]
 async fn a_silent_replica_holds_up_log_ins_for_seconds_only() {
     let watched = SentinelGroup::start();
-    let (_open, store) = open(&watched, Layout::Chapter).await;
+    let (_open, store) = open(&watched, Layout::Single).await;
     store.update_token(&token(1), &user("ann"), None, 1.0).await.unwrap();
     watched.servers[1].pause();
     until("logins are possible without the replica", || async {

@@ -80,7 +80,7 @@ impl Bench {
         let open = OpenStore::open(&StoreSettings {
             url,
             prefix: String::new(),
-            layout: Layout::Chapter,
+            layout: Layout::Single,
             limits,
         })
         .await
@@ -290,7 +290,7 @@ pub(crate) async fn open_folder(folder: &Path) -> Result<OpenStore, OpenError> {
 
 async fn open_folder_with(folder: &Path, limits: StoreLimits) -> Result<OpenStore, OpenError> {
     let url = Url::Embedded(folder.to_owned());
-    OpenStore::open(&StoreSettings { url, prefix: String::new(), layout: Layout::Chapter, limits })
+    OpenStore::open(&StoreSettings { url, prefix: String::new(), layout: Layout::Single, limits })
         .await
 }
 
@@ -1131,12 +1131,8 @@ async fn names_and_types_in_redis_are_the_chapters() {
 async fn a_prefix_stands_before_every_key() {
     let server = RedisServer::start();
     let url = Url::Redis(server.unix_url());
-    let settings = StoreSettings {
-        url,
-        prefix: "shop:".to_owned(),
-        layout: Layout::Chapter,
-        limits: limits(),
-    };
+    let settings =
+        StoreSettings { url, prefix: "shop:".to_owned(), layout: Layout::Single, limits: limits() };
     let store = OpenStore::open(&settings).await.unwrap().thread_handle();
     connected(&store).await;
     store.update_token(&token(1), &user("ann"), Some(&item(1)), 5.0).await.unwrap();
@@ -1330,7 +1326,7 @@ async fn a_primary_that_becomes_a_replica_is_left_for_the_new_one() {
     let relay = Relay::start(old.port());
     let url = Url::Redis(format!("redis://127.0.0.1:{}", relay.port()));
     let settings =
-        StoreSettings { url, prefix: String::new(), layout: Layout::Chapter, limits: limits() };
+        StoreSettings { url, prefix: String::new(), layout: Layout::Single, limits: limits() };
     let open = OpenStore::open(&settings).await.unwrap();
     // Each handle finds out by itself, one by a transaction and one by a script.
     let [one, other] = [open.thread_handle(), open.thread_handle()];
@@ -1366,7 +1362,7 @@ async fn visits_with_a_lost_answer_are_repeated_and_views_are_not() {
     let relay = Relay::start(server.port());
     let url = Url::Redis(format!("redis://127.0.0.1:{}", relay.port()));
     let settings =
-        StoreSettings { url, prefix: String::new(), layout: Layout::Chapter, limits: limits() };
+        StoreSettings { url, prefix: String::new(), layout: Layout::Single, limits: limits() };
     let store = OpenStore::open(&settings).await.unwrap().thread_handle();
     connected(&store).await;
     let queue = VisitQueue::new(100, 25);
@@ -1436,7 +1432,7 @@ async fn redis_that_is_not_there_delays_nothing() {
     let settings = StoreSettings {
         url: Url::Redis(server.url()),
         prefix: String::new(),
-        layout: Layout::Chapter,
+        layout: Layout::Single,
         limits: limits(),
     };
     drop(server);
@@ -1449,7 +1445,7 @@ async fn redis_that_is_not_there_delays_nothing() {
 async fn an_address_that_is_none_is_refused_without_showing_it() {
     let url = Url::Redis("http://:secret@host".to_owned());
     let settings =
-        StoreSettings { url, prefix: String::new(), layout: Layout::Chapter, limits: limits() };
+        StoreSettings { url, prefix: String::new(), layout: Layout::Single, limits: limits() };
     let error = OpenStore::open(&settings).await.unwrap_err();
     assert!(matches!(error, OpenError::BadUrl(_)));
     assert!(!format!("{settings:?} {error:?} {error}").contains("secret"), "{error:?}");

@@ -63,13 +63,13 @@ impl ConfigCheck<'_> {
         let has_tag = has_hash_tag(&store.prefix);
         let key = format!("{table}.layout");
         match store.layout {
-            StoreLayout::Chapter if is_cluster && !has_tag => self.problem(
+            StoreLayout::Single if is_cluster && !has_tag => self.problem(
                 &key,
-                "\"chapter\" needs all keys in one slot of the Cluster: use \"sharded\", or a prefix with a hash tag, such as \"{shop}:\"",
+                "\"single\" needs all keys in one slot of the Cluster: use \"sharded\", or a prefix with a hash tag, such as \"{shop}:\"",
             ),
-            StoreLayout::Chapter if is_cluster => self.warning(
+            StoreLayout::Single if is_cluster => self.warning(
                 &key,
-                "\"chapter\" keeps everything on one node of the Cluster, because of the hash tag in prefix: \"sharded\" uses all nodes",
+                "\"single\" keeps everything on one node of the Cluster, because of the hash tag in prefix: \"sharded\" uses all nodes",
             ),
             StoreLayout::Sharded if has_tag => self.problem(
                 &format!("{table}.prefix"),
@@ -78,7 +78,7 @@ impl ConfigCheck<'_> {
             StoreLayout::Sharded if matches!(store.url, StoreUrl::Embedded(_)) && is_said => {
                 self.warning(&key, "has no effect with the embedded store");
             }
-            StoreLayout::Chapter | StoreLayout::Sharded => {}
+            StoreLayout::Single | StoreLayout::Sharded => {}
         }
     }
 

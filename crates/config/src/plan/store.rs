@@ -51,8 +51,8 @@ pub struct NextStore {
 /// How keys are laid out in Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreLayout {
-    /// `"chapter"`: the keys of Redis in Action, chapter 2. One server has all of them.
-    Chapter,
+    /// `"single"`: the keys of Redis in Action, chapter 2. One server has all of them.
+    Single,
     /// `"sharded"`: in 64 shards, which a Cluster spreads over its nodes.
     Sharded,
 }
@@ -66,7 +66,7 @@ impl Default for Store {
             pages: GIB,
             max_page: MIB,
             prefix: String::new(),
-            layout: StoreLayout::Chapter,
+            layout: StoreLayout::Single,
             next: NextStore::default(),
         }
     }
@@ -115,7 +115,7 @@ impl StoreUrl {
     /// The default of `layout` for this store.
     #[must_use]
     pub fn usual_layout(&self) -> StoreLayout {
-        if self.is_cluster() { StoreLayout::Sharded } else { StoreLayout::Chapter }
+        if self.is_cluster() { StoreLayout::Sharded } else { StoreLayout::Single }
     }
 
     /// The default of `token_storage` for this store: plain on Redis, which an app may share; hashed in

@@ -29,7 +29,7 @@ pub(super) fn store(at: &mut impl Walk, store: &mut Store) {
 
 /// The words of `layout`.
 const LAYOUTS: [(&str, StoreLayout); 2] =
-    [("chapter", StoreLayout::Chapter), ("sharded", StoreLayout::Sharded)];
+    [("single", StoreLayout::Single), ("sharded", StoreLayout::Sharded)];
 
 fn next_store(at: &mut impl Walk, next: &mut NextStore) {
     at.key("url", &mut next.url, &Optional(StoreForm));

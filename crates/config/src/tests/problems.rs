@@ -434,8 +434,8 @@ const WRONG_VALUES: &[(&str, &str)] = &[
     ),
     (r#"store.url = "redis+cluster://a/3""#, "[store] url: a Cluster has one database only"),
     (
-        r#"store = { url = "redis+cluster://a", layout = "chapter" }"#,
-        r#"[store] layout: "chapter" needs all keys in one slot of the Cluster: use "sharded", or a prefix with a hash tag, such as "{shop}:""#,
+        r#"store = { url = "redis+cluster://a", layout = "single" }"#,
+        r#"[store] layout: "single" needs all keys in one slot of the Cluster: use "sharded", or a prefix with a hash tag, such as "{shop}:""#,
     ),
     (
         r#"store = { url = "redis+cluster://a", prefix = "{shop}:" }"#,
@@ -976,7 +976,8 @@ fn a_route_for_known_visitors_is_warned_of_where_none_is_known() {
 #[test]
 fn a_redirect_to_https_that_nothing_serves_is_warned_of() {
     let told = |text: &str| {
-        let text = format!("origin = {{ url = \"app\", hosts = [\"shop.example\"] }}\n{text}\n");
+        let text =
+            format!("origin = {{ url = \"app\", hosts = [\"shop.example.com\"] }}\n{text}\n");
         warnings(&text).join("\n")
     };
     let plain = "[[listen]]\naddress = \":80\"\nredirect = \"https\"\n";

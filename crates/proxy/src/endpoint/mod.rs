@@ -133,9 +133,9 @@ struct ItemViews {
 /// Why a call is refused.
 #[derive(Debug, thiserror::Error)]
 enum EndpointError {
-    #[error("there is nothing here")]
+    #[error("not found")]
     NotFound,
-    #[error("this is not asked for like that")]
+    #[error("method not allowed")]
     Method(&'static str),
     #[error("a change must come from a page of this site")]
     Foreign,

@@ -64,7 +64,7 @@ impl RedisAddress {
     ) -> Result<Arc<Self>, OpenError> {
         let RedisUrl { servers, login } = RedisUrl::parse(url)?;
         let shards: Box<[Keys]> = match layout {
-            Layout::Chapter => Box::new([Keys::new(prefix)]),
+            Layout::Single => Box::new([Keys::new(prefix)]),
             Layout::Sharded => (0..SHARDS).map(|shard| Keys::of_shard(prefix, shard)).collect(),
         };
         let is_cluster = matches!(servers, Servers::Cluster(_));

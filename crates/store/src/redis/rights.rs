@@ -75,7 +75,7 @@ pub struct Denials {
 impl RedisUse<'_> {
     fn keys(&self) -> Keys {
         match self.layout {
-            Layout::Chapter => Keys::new(self.prefix),
+            Layout::Single => Keys::new(self.prefix),
             Layout::Sharded => Keys::of_shard(self.prefix, 0),
         }
     }

@@ -40,7 +40,7 @@ impl NextStore {
             Url::Redis(url) => redis::label(url),
         };
         let layout = match layout {
-            Layout::Chapter => "chapter",
+            Layout::Single => "single",
             Layout::Sharded => "sharded",
         };
         let pages = self.pages_url.as_deref().map(redis::label);
@@ -63,17 +63,17 @@ mod tests {
             max_page: 0,
         };
         let (url, prefix) = (Url::Redis(url.to_owned()), "p:".to_owned());
-        let settings = StoreSettings { url, prefix, layout: Layout::Chapter, limits };
+        let settings = StoreSettings { url, prefix, layout: Layout::Single, limits };
         NextStore { settings, pages_url: pages_url.map(str::to_owned) }.label()
     }
 
     #[test]
     fn a_label_tells_stores_apart_and_no_password() {
-        let usual = "a:6379, layout chapter, prefix \"p:\"";
+        let usual = "a:6379, layout single, prefix \"p:\"";
         for url in ["redis://a", "redis://a:6379/0", "redis://ann:secret@a/"] {
             assert_eq!(label(url, None), usual, "{url}");
         }
-        assert_eq!(label("redis://a/3", None), "a:6379, database 3, layout chapter, prefix \"p:\"");
+        assert_eq!(label("redis://a/3", None), "a:6379, database 3, layout single, prefix \"p:\"");
         assert_eq!(
             label("redis://a", Some("redis://:pw@b/1")),
             format!("{usual}, pages in b:6379, database 1")
