@@ -151,6 +151,11 @@ impl CertificateBoard {
         }
     }
 
+    /// The certifier orders for all from now on: wishes that it has passed on until now are new to it.
+    pub(crate) fn renew_wishes(&self) {
+        self.open_wishes().values_mut().for_each(|is_seen| *is_seen = false);
+    }
+
     /// A wish is saved, or there is a certificate that is newer.
     pub(crate) fn end_wish(&self, name: &str) {
         self.open_wishes().remove(name);

@@ -58,6 +58,7 @@ impl<S: CertificateStore + LeaseStore> Certifier<S> {
     async fn take_over(&self, share: &Share<S>) -> Result<(), StepFailure> {
         tracing::info!("this proxy orders certificates for all on the store");
         *self.account.borrow_mut() = None;
+        self.board.renew_wishes();
         for place in 0..self.count() {
             let name = self.name(place);
             if let Some(state) = share.state(&name).await? {

@@ -278,6 +278,23 @@ async fn a_newer_certificate_ends_a_wish_that_was_passed_on() {
 }
 
 #[tokio::test]
+async fn a_wish_that_was_passed_on_waits_for_no_pause_at_the_proxy_that_orders_next() {
+    let store = MemoryStore::default();
+    let one = TestProxy::start(&store, 1, &[], &[NAME]);
+    let two = TestProxy::start(&store, 2, &[], &[NAME]);
+    assert!(one.looks().await);
+    one.issue(&issued_in(2021, NAME)).await;
+    assert!(!two.looks().await);
+    // No order is begun by itself so soon after the last one.
+    assert!(one.state().next_try > now());
+    two.wish();
+    assert!(!two.looks().await);
+    store.leader.set(None);
+    assert!(two.looks().await && two.certifier.note_wishes().await);
+    assert_eq!((two.state().is_requested, two.state().next_try), (true, 0));
+}
+
+#[tokio::test]
 async fn a_certificate_that_is_dated_back_further_replaces_the_one_before() {
     let store = MemoryStore::default();
     let before = [(NAME, issued_in(2021, NAME))];
