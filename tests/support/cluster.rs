@@ -37,11 +37,15 @@ impl RedisCluster {
         let done = create.stdin(Stdio::null()).output().expect("redis-cli is installed");
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stdout));
         let cluster = Self { nodes };
-        cluster.until("every replica follows", |cluster| {
+        cluster.until("every replica follows, and all nodes know so", |cluster| {
             let up = |node: &&RedisServer| {
                 node.say("INFO replication").contains("master_link_status:up")
             };
-            cluster.nodes.iter().filter(up).count() == 3 && cluster.is_whole()
+            let knows =
+                |node: &RedisServer| node.say("CLUSTER NODES").matches("slave ").count() == 3;
+            cluster.nodes.iter().filter(up).count() == 3
+                && cluster.nodes.iter().all(knows)
+                && cluster.is_whole()
         });
         cluster
     }
