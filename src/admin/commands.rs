@@ -106,7 +106,7 @@ impl Commands {
             Command::RevokeSessions => self.revoke_sessions(body).await.map(reply),
             Command::DeleteUser => self.delete_user(body).await.map(reply),
             Command::TopCookies => Ok(reply(cookie_report(&self.kinds, &self.metrics.cookies()))),
-            Command::BeginMove => self.move_store(body).map(reply),
+            Command::BeginMigration => self.migrate_store(body).map(reply),
             Command::MoveState => Ok(reply(self.moving.report())),
             Command::Fleet => self.list_fleet().await.map(reply),
             Command::BeginBackup => self.begin_backup(body).map(reply),

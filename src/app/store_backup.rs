@@ -6,10 +6,10 @@ use anteroom_store::backup::{self, BackupCounts, BackupError};
 use anteroom_store::transfer::TransferProgress;
 use anteroom_store::{OpenError, embedded};
 
+use super::migrate_store::{StoreMigrationError, UnusedStore, telling};
 use super::runtime::runtime;
 use super::start_error::StartError;
 use super::store::StorePlace;
-use super::store_move::{StoreMigrationError, UnusedStore, telling};
 
 /// Why a backup was not written, restored or found whole.
 #[derive(Debug, thiserror::Error)]

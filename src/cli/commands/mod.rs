@@ -6,7 +6,7 @@ pub(crate) mod certificates;
 pub(crate) mod fleet;
 pub(crate) mod learn;
 pub(crate) mod log;
-pub(crate) mod move_store;
+pub(crate) mod migrate_store;
 pub(crate) mod purge;
 pub(crate) mod reload;
 pub(crate) mod sessions;

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 
 use anteroom::admin::{BACKUP, BackupOrder, BackupState, ClientError, send_command};
 use anteroom::app::{
-    MigrationReport, StorePlace, back_up_store, move_store, restore_store, verify_store,
+    MigrationReport, StorePlace, back_up_store, migrate_store, restore_store, verify_store,
 };
 use anteroom_config::{StoreLayout, StoreUrl};
 use anteroom_http::ident::TokenStorage;
 use http::Method;
 
-use super::move_store::move_running;
+use super::migrate_store::migrate_running;
 use crate::cli::args::{BackupArgs, LayoutWord, MigrateArgs, Place, RestoreArgs, StoreCommand};
 use crate::cli::output::{self, failed, note, say};
 use crate::cli::progress::{SESSIONS, ShownProgress, pause};
@@ -27,13 +27,14 @@ pub(crate) fn store(command: StoreCommand) -> Result<(), u8> {
 
 fn migrate(args: MigrateArgs) -> Result<(), u8> {
     let (Some(from), Some(to)) = (args.from, args.to) else {
-        return move_running(args.replace, args.json, args.at);
+        return migrate_running(args.replace, args.json, args.at);
     };
     let from = place(from, args.from_layout, args.from_prefix);
     let to = place(to, args.to_layout, args.to_prefix);
     let mut shown = ShownProgress::of(SESSIONS);
-    let moved =
-        move_store(&from, &to, args.replace, |progress| shown.show(progress.done(), progress.of()));
+    let moved = migrate_store(&from, &to, args.replace, |progress| {
+        shown.show(progress.done(), progress.of())
+    });
     shown.end();
     let report = moved.map_err(failed)?;
     if args.json {

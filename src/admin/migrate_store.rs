@@ -17,7 +17,7 @@ pub struct MigrationRequest {
 
 impl Commands {
     /// Begins a move, and returns at once: its report tells of it.
-    pub(super) fn move_store(&self, body: &[u8]) -> Result<MigrationStatus, CommandRefusal> {
+    pub(super) fn migrate_store(&self, body: &[u8]) -> Result<MigrationStatus, CommandRefusal> {
         let MigrationRequest { replace } = read(body)?;
         let target = self.move_target.clone();
         let target = target.ok_or_else(|| bad(&"the configuration has no [store.next] url"))?;

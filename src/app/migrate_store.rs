@@ -179,7 +179,7 @@ impl UnusedStore {
 ///
 /// # Errors
 /// See [`StoreMigrationError`].
-pub fn move_store(
+pub fn migrate_store(
     from: &StorePlace,
     to: &StorePlace,
     replace: bool,

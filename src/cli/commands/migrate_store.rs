@@ -11,7 +11,7 @@ use crate::cli::output::{counted, failed, note, say};
 use crate::cli::progress::{SESSIONS, ShownProgress, pause};
 
 /// Moves the store, and returns when the move has ended. It goes on in the proxy if this process is stopped.
-pub(super) fn move_running(replace: bool, json: bool, at: SocketArgs) -> Result<(), u8> {
+pub(super) fn migrate_running(replace: bool, json: bool, at: SocketArgs) -> Result<(), u8> {
     let socket = socket(at)?;
     let request = serde_json::to_vec(&MigrationRequest { replace }).map_err(failed)?;
     admin::send_command(&socket, Method::POST, MOVE, request).map_err(failed)?;
