@@ -381,8 +381,8 @@ fn a_fleet_does_not_move_to_a_folder() {
     assert_eq!([seen(&proxy, &ann), seen(&other, &ann)], ["ann", "ann"]);
 }
 
-/// Adds sessions, so that copying takes a while.
-const MANY_SESSIONS: &str = "for number = 1, 20000 do
+/// Adds sessions, so that copying takes seconds. A part of them: Redis answers nothing else meanwhile.
+const MANY_SESSIONS: &str = "for number = ARGV[1], ARGV[1] + 9999 do
   local token = string.format('token-%017d', number)
   redis.call('HSET', 'login:', token, 'user' .. number)
   redis.call('ZADD', 'recent:', redis.call('TIME')[1], token)
@@ -400,7 +400,10 @@ fn a_proxy_that_starts_meanwhile_is_not_left_behind_by_a_move_to_a_folder() {
     let settings = format!("{MINT}\nstore.next.url = \"embedded:next\"");
     let proxy = Proxy::start(&origin, &storage, &settings);
     let ann = log_in(&proxy, "ann");
-    server(&storage).command::<()>(&["EVAL", MANY_SESSIONS, "0"]);
+    for part in 0..12 {
+        let first = (part * 10_000).to_string();
+        server(&storage).command::<()>(&["EVAL", MANY_SESSIONS, "0", &first]);
+    }
     let why = thread::scope(|scope| {
         let migrating = scope.spawn(|| migrate(&proxy, &[]));
         wait_until("sessions are copied", || {
