@@ -144,7 +144,7 @@ class Crowd:
             for target, mark in app.personal_pages(person):
                 page = await browser.open(target)
                 if mark not in page.text:
-                    self.problem(f"{person.login} does not find what is his at {target}", page)
+                    self.problem(f"{person.login} does not find its own page at {target}", page)
             if rng.random() < 0.5:
                 await self.edit(browser, person)
             seen = await self.read(rng, browser)
@@ -257,7 +257,7 @@ class Crowd:
             self.problem(f"{target} was made for {shown}, and asked by {wanted}", page)
 
     def expect_revision(self, target, page, is_good):
-        """What is saved is seen by the next who asks, whoever he is."""
+        """What is saved is seen by the next who asks."""
         if not is_good(shown := self.app.revision(page.text)):
             self.problem(f"{target} shows revision {shown}, and another is saved", page)
 

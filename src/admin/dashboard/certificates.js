@@ -1,4 +1,4 @@
-// The screen "Certificates": those in files, and those that the proxy orders, which those who may renew.
+// The screen "Certificates": those in files, and those that the proxy orders, with a button that renews one.
 
 import { post } from './api.js';
 import { button, confirmed, facts, h, renew } from './dom.js';

@@ -122,7 +122,7 @@ def public_pages():
 
 
 def own_page(person):
-    """The public page that this person edits, and he alone."""
+    """The public page that this person alone edits."""
     return f"/articles/{TOPICS + 1 + PEOPLE.index(person)}/"
 
 

@@ -49,7 +49,7 @@ $conf['useacl'] = 1;
 $conf['superuser'] = '@admin';
 $conf['savedir'] = '{folder}/data';
 """
-# Everybody reads, who is logged in writes, and each has a namespace of his own.
+# All may read, a user who is logged in writes, and each has a namespace.
 RIGHTS = """# <?php exit()?>
 *             @ALL    1
 *             @user   8
@@ -147,7 +147,7 @@ def public_pages():
 
 
 def own_page(person):
-    """The public page that this person edits, and he alone."""
+    """The public page that this person alone edits."""
     return page(f"about_{person.login}")
 
 
